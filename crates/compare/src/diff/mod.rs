@@ -208,7 +208,7 @@ impl Work for Comparing {
 
     fn begin(&self, part: usize) -> Result<Option<Both<Current>>> {
         let pair = &self.pairs[self.pieces.item(part)];
-        let (left, right) = (self.left.tensor(pair.left)?, self.right.tensor(pair.right)?);
+        let (left, right) = pair.sides(&self.left, &self.right)?;
         if pairs::same_constant(left, right) && !self.options.nan_differs {
             return Ok(None);
         }

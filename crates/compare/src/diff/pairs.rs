@@ -6,6 +6,7 @@ use statelens_checkpoint::{
     Checkpoint, Layout, Leaf, Opaque, Quantizer, Tensor, TensorId, Text, Value, ValueId,
 };
 use statelens_describe::{dtype_of, fields_text, link_text, shape_of, text_of, type_name};
+use statelens_tensor::{Axis, Slice};
 use statelens_values::missing;
 
 use super::lockstep::grain;
@@ -24,12 +25,63 @@ pub(super) struct TensorPair {
     pub(super) shape: Vec<u64>,
     /// Both dtypes, if they differ and that counts as a difference.
     pub(super) dtypes: Option<(String, String)>,
+    /// Their shapes and their common parts, if the shapes differ. `shape` is that of the parts.
+    pub(super) resized: Option<Box<Resized>>,
+}
+
+/// Tensors of different shapes, and the views of the part that both have.
+pub(super) struct Resized {
+    shapes: [Vec<u64>; 2],
+    parts: [Tensor; 2],
+}
+
+impl Resized {
+    /// Returns the common part of two tensors of numbers; `None` if they don't have one that can be
+    /// compared.
+    fn new(left: &Tensor, right: &Tensor) -> Option<(Self, Vec<u64>)> {
+        let comparable = left.shape.len() == right.shape.len()
+            && common_type::common_type(&left.dtype, &right.dtype)
+                .is_some_and(|(common, ..)| common.is_numeric())
+            && missing(left).is_none()
+            && missing(right).is_none();
+        if !comparable {
+            return None;
+        }
+        let sides = left.shape.iter().zip(&right.shape);
+        let shape: Vec<u64> = sides.map(|(one, other)| *one.min(other)).collect();
+        let axis = |dim: &u64| {
+            let stop = Some(i64::try_from(*dim).ok()?);
+            Some(Axis::Range { start: None, stop, step: 1 })
+        };
+        let slice = Slice::new(shape.iter().map(axis).collect::<Option<Vec<_>>>()?);
+        let parts = [slice.of(left).ok()?, slice.of(right).ok()?];
+        let resized = Self { shapes: [left.shape.clone(), right.shape.clone()], parts };
+        (!shape.contains(&0)).then_some((resized, shape))
+    }
+
+    fn difference(&self, values: Option<Box<NumericComparison>>) -> DifferenceKind {
+        let [left, right] = self.shapes.clone();
+        DifferenceKind::Shape { left, right, values }
+    }
 }
 
 impl TensorPair {
     /// Returns the granularity at which both can be read; see [`grain`].
     pub(super) fn grain(&self, left: &Checkpoint, right: &Checkpoint) -> Option<u64> {
-        grain(left.tensor(self.left).ok()?, right.tensor(self.right).ok()?)
+        let (left, right) = self.sides(left, right).ok()?;
+        grain(left, right)
+    }
+
+    /// Returns the two tensors to compare: their common parts, if the shapes differ.
+    pub(super) fn sides<'a>(
+        &'a self,
+        left: &'a Checkpoint,
+        right: &'a Checkpoint,
+    ) -> statelens_checkpoint::Result<(&'a Tensor, &'a Tensor)> {
+        match &self.resized {
+            Some(resized) => Ok((&resized.parts[0], &resized.parts[1])),
+            None => Ok((left.tensor(self.left)?, right.tensor(self.right)?)),
+        }
     }
 }
 
@@ -139,8 +191,11 @@ impl Matching<'_> {
                     sparse.parts.iter().map(|(name, _)| *name).collect()
                 };
                 if one.shape != two.shape {
-                    let what =
-                        DifferenceKind::Shape { left: one.shape.clone(), right: two.shape.clone() };
+                    let what = DifferenceKind::Shape {
+                        left: one.shape.clone(),
+                        right: two.shape.clone(),
+                        values: None,
+                    };
                     return self.report.differ(order, key, "", what);
                 }
                 if one.layout != two.layout || parts(one) != parts(two) {
@@ -229,9 +284,19 @@ impl Matching<'_> {
         (right_id, right): (TensorId, &Tensor),
     ) {
         if left.shape != right.shape {
-            let what =
-                DifferenceKind::Shape { left: left.shape.clone(), right: right.shape.clone() };
-            return self.report.differ(order, key, part, what);
+            let Some((resized, shape)) = Resized::new(left, right) else {
+                let (left, right) = (left.shape.clone(), right.shape.clone());
+                let what = DifferenceKind::Shape { left, right, values: None };
+                return self.report.differ(order, key, part, what);
+            };
+            return self.pairs.push(TensorPair {
+                left: left_id,
+                right: right_id,
+                places: vec![(order, key.clone(), part.to_owned())],
+                shape,
+                dtypes: None,
+                resized: Some(Box::new(resized)),
+            });
         }
         let dtypes = (!left.dtype.is_same(&right.dtype) && !self.options.ignore_dtype).then(|| {
             match (left.dtype.to_string(), right.dtype.to_string()) {
@@ -268,6 +333,7 @@ impl Matching<'_> {
             places: vec![place],
             shape: left.shape.clone(),
             dtypes,
+            resized: None,
         });
     }
 
@@ -425,12 +491,20 @@ impl ComparisonReport {
             Some(DifferenceKind::DType { left, right, values })
         };
         let mut kinds = Vec::new();
-        match outcome {
-            Err(error) => {
+        match (outcome, &pair.resized) {
+            (Err(_), Some(resized)) => kinds.push(resized.difference(None)),
+            (Ok(outcome), Some(resized)) => {
+                let mut numbers = outcome.map(|outcome| outcome.numbers).unwrap_or_default();
+                numbers.settle();
+                let elements = ElementDifference::new(numbers, &pair.shape);
+                let values = Box::new(NumericComparison::new(elements, None));
+                kinds.push(resized.difference(Some(values)));
+            }
+            (Err(error), None) => {
                 kinds.extend(dtype(None));
                 kinds.push(DifferenceKind::Unreadable { why: error.to_string() });
             }
-            Ok(outcome) => {
+            (Ok(outcome), None) => {
                 let (mut numbers, rounded) = match outcome {
                     Some(PairNumbers { numbers, rounded }) => (numbers, rounded),
                     None => (Numbers::default(), None),

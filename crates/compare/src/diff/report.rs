@@ -84,6 +84,9 @@ pub enum DifferenceKind {
         left: Vec<u64>,
         /// The shape on the right.
         right: Vec<u64>,
+        /// The comparison of the part that both have; `None` if it was not compared.
+        #[serde(flatten)]
+        values: Option<Box<NumericComparison>>,
     },
     /// Tensors of different dtypes.
     #[serde(rename = "dtype")]
@@ -119,7 +122,9 @@ impl DifferenceKind {
     pub fn elements(&self) -> Option<&ElementDifference> {
         match self {
             Self::Elements(elements) | Self::Nan(elements) => Some(elements),
-            Self::DType { values, .. } => values.as_ref().map(|of| &of.elements),
+            Self::DType { values, .. } | Self::Shape { values, .. } => {
+                values.as_ref().map(|of| &of.elements)
+            }
             _ => None,
         }
     }
@@ -145,7 +150,7 @@ impl DifferenceKind {
             Self::Type { left, right }
             | Self::DType { left, right, .. }
             | Self::Value { left, right } => (left.clone(), right.clone()),
-            Self::Shape { left, right } => (shape_text(left), shape_text(right)),
+            Self::Shape { left, right, .. } => (shape_text(left), shape_text(right)),
             Self::Elements(_) | Self::Nan(_) => Default::default(),
         }
     }
@@ -192,7 +197,10 @@ impl ComparisonReport {
     /// Sorts by size of the change: first differences that can't be measured (missing keys, other
     /// shapes, NaN on one side), then by descending relative change.
     pub fn sort_by_change(&mut self) {
-        let change = |one: &Difference| one.kind.distance()?.change;
+        let change = |one: &Difference| match one.kind {
+            DifferenceKind::Shape { .. } => None,
+            _ => one.kind.distance()?.change,
+        };
         let most = |difference: &Difference| change(difference).unwrap_or(f64::INFINITY);
         self.differences.sort_by(|one, other| {
             let measured = |one: &Difference| change(one).is_some();
@@ -242,8 +250,20 @@ impl Difference {
             DifferenceKind::OnlyLeft { left } => format!("only left: {left}"),
             DifferenceKind::OnlyRight { right } => format!("only right: {right}"),
             DifferenceKind::Type { left, right } => format!("type: {left} / {right}"),
-            DifferenceKind::Shape { left, right } => {
-                format!("shape: {} / {}", shape_text(left), shape_text(right))
+            DifferenceKind::Shape { left, right, values } => {
+                let shapes = format!("shape: {} / {}", shape_text(left), shape_text(right));
+                let common: Vec<u64> =
+                    left.iter().zip(right).map(|(one, other)| *one.min(other)).collect();
+                match values {
+                    None => shapes,
+                    Some(values) => {
+                        format!(
+                            "{shapes}; in the common {}, {}",
+                            shape_text(&common),
+                            values.text()
+                        )
+                    }
+                }
             }
             DifferenceKind::DType { left, right, values: None } => {
                 format!("dtype: {left} / {right}")

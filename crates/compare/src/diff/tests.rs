@@ -569,3 +569,28 @@ fn compares_requires_grad_of_tensors_of_one_class() {
     let report = compare(tensor(true), tensor(false), options, &mut Unwatched).unwrap();
     assert_eq!(texts(&report), ["w type: requires_grad / no requires_grad"]);
 }
+
+#[test]
+fn resized_tensors_are_compared_in_their_common_part() {
+    let rows = |values: &[f32]| {
+        let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        TestLeaf::Of(DType::F32, vec![values.len() as u64 / 2, 2], bytes)
+    };
+    let side = |vocabulary: &[f32], head: &[f32]| {
+        checkpoint(vec![("vocabulary", rows(vocabulary)), ("head", rows(head))])
+    };
+    let left = side(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0], &[1.0, 2.0]);
+    let right = side(&[1.0, 2.0, 3.5, 4.0, 5.0, 6.0, 7.0, 8.0], &[1.0, 2.0, 3.0, 4.0]);
+    let report = compare(left, right, DiffOptions::default(), &mut Unwatched).unwrap();
+    let texts: Vec<String> = report.differences.iter().map(Difference::text).collect();
+    assert_eq!(texts.len(), 2);
+    let resized = "shape: [3, 2] / [4, 2]; in the common [3, 2], elements: 1 of 6 differ, \
+                   first at [1, 0], max abs 5.000e-1";
+    assert!(texts[0].starts_with(resized), "{}", texts[0]);
+    assert_eq!(texts[1], "shape: [1, 2] / [2, 2]; in the common [1, 2], the values are equal");
+    assert_eq!(report.tensors, 0, "they are not among the compared ones");
+    let json: serde_json::Value = serde_json::from_str(&report.json()).unwrap();
+    let first = &json["differences"][0];
+    assert_eq!((&first["what"], &first["values"]), (&"shape".into(), &"differ".into()));
+    assert_eq!((&first["elements"], &first["differing"]), (&6.into(), &1.into()));
+}
