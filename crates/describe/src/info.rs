@@ -5,6 +5,7 @@ use serde::{Serialize, Serializer};
 use statelens_checkpoint::{Checkpoint, Finding, Text, counted, grouped, size_text};
 use statelens_values::{object, report_json};
 
+use crate::FileGrade;
 use crate::model::Model;
 use crate::parameters::ParameterCount;
 use crate::summary::CheckpointSummary;
@@ -19,6 +20,8 @@ pub const MAX_DESCRIBED: u64 = 10_000;
 pub struct Info {
     /// The format.
     pub format: FormatText,
+    /// Whether it can be used, by its findings.
+    pub grade: FileGrade,
     /// The files that the checkpoint was opened from or that have its tensors.
     pub files: Vec<FileSize>,
     /// Number of leaves, including links.
@@ -133,7 +136,9 @@ impl Info {
         model: Model,
     ) -> Self {
         let (format, unfolded) = (&checkpoint.format, checkpoint.unfolded());
+        let findings = [checkpoint.findings.clone(), model.findings()].concat();
         Self {
+            grade: FileGrade::of_findings(&findings).0,
             format: FormatText {
                 name: format.id.to_owned(),
                 title: format.name.to_owned(),
@@ -159,7 +164,7 @@ impl Info {
             dtypes: DTypeCount::list(summary.by_dtype),
             states: StateCount::list(summary.by_state),
             groups: groups(checkpoint),
-            findings: [checkpoint.findings.clone(), model.findings()].concat(),
+            findings,
             model,
         }
     }
@@ -172,6 +177,7 @@ impl Info {
             ("producer".to_owned(), format.producer.clone()),
         ];
         lines.extend(format.facts.iter().map(|(name, text)| (name.to_lowercase(), text.clone())));
+        lines.push(("grade".to_owned(), self.grade.word().to_owned()));
         lines.push(("model".to_owned(), self.model.line()));
         let files = self.files.iter().map(|file| format!("{}, {}", file.name, exact(file.bytes)));
         lines.extend(files.map(|text| ("file".to_owned(), text)));
@@ -266,6 +272,7 @@ mod tests {
         let order = [
             "statelens",
             "format",
+            "grade",
             "files",
             "leaves",
             "links",
@@ -282,6 +289,6 @@ mod tests {
         ];
         assert!(order.is_sorted_by_key(|name| at(name)), "{text}");
         let labels: Vec<String> = info.lines().into_iter().map(|(label, _)| label).collect();
-        assert_eq!(labels, ["format", "leaves", "tensors", "parameters", "bytes"]);
+        assert_eq!(labels, ["format", "grade", "leaves", "tensors", "parameters", "bytes"]);
     }
 }

@@ -69,6 +69,8 @@ pub(crate) enum To {
     Json,
     /// Plain text
     Txt,
+    /// A picture to paste: sizes, the bytes by dtype, deviation over depth, grade and findings
+    Svg,
 }
 
 /// The form of keys in a link.

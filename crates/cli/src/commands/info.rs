@@ -54,7 +54,7 @@ pub(crate) fn run(args: &args::Info) -> CommandResult {
 
 /// Prints one row for each of several checkpoints.
 fn table(args: &Inputs, requested: bool) -> CommandResult {
-    let heads = ["format", ">tensors", ">parameters", ">bytes", "findings"];
+    let heads = ["grade", "format", ">tensors", ">parameters", ">bytes", "findings"];
     several::each(&args.files, &heads, args.common.json, |file| {
         let checkpoint = super::open(file, &args.common.with)?;
         let info = checkpoint.info(model::config_of(file, None)?.as_ref(), requested)?;
@@ -65,6 +65,7 @@ fn table(args: &Inputs, requested: bool) -> CommandResult {
             (Some(worst), count) => format!("{}, {count} in all", grade_word(worst)),
         };
         let cells = vec![
+            info.grade.word().to_owned(),
             info.format_text(),
             grouped(info.all.tensors),
             grouped(info.parameters.model),

@@ -1,5 +1,6 @@
 //! `statelens ls`.
 
+mod folder;
 mod tree;
 
 use std::cmp::Ordering;
@@ -17,6 +18,9 @@ use crate::print::{CommandResult, Failure, Printer, TextTable, grouped};
 
 pub(crate) fn run(args: &Ls) -> CommandResult {
     let wanted = LeafFilter::of(args)?;
+    if let Some(paths) = folder::checkpoints(args) {
+        return folder::print(args, &paths);
+    }
     let checkpoint = super::open_for_good(&args.input.file, &args.input.common.with)?.inner();
     let found = checkpoint.each_leaf().filter(|leaf| wanted.is(checkpoint, leaf));
     let mut printer = Printer::new();

@@ -1,7 +1,8 @@
 //! `statelens summary`.
 
 use statelens::parts::describe::share::{
-    KeysAs, LinkOptions, Outline, link, write_html, write_json, write_markdown, write_text,
+    KeysAs, LinkOptions, Outline, link, write_html, write_json, write_markdown, write_picture,
+    write_text,
 };
 use statelens::{Error, Result};
 
@@ -31,6 +32,7 @@ pub(crate) fn run(args: &SummaryArgs) -> CommandResult {
                 To::Html => write_html(&outline),
                 To::Json => write_json(&outline),
                 To::Txt => write_text(&outline),
+                To::Svg => write_picture(&outline, true),
             }
         }
     };
@@ -60,9 +62,10 @@ fn kind(args: &SummaryArgs) -> Result<To> {
         "html" | "htm" => Ok(To::Html),
         "json" => Ok(To::Json),
         "txt" => Ok(To::Txt),
+        "svg" => Ok(To::Svg),
         _ => Err(Error::refused("its extension is not supported")
             .in_file(output.display().to_string())
-            .advice("Choose one with --to: md, html, json or txt.")),
+            .advice("Choose one with --to: md, html, json, txt or svg.")),
     }
 }
 

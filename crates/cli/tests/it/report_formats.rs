@@ -465,8 +465,16 @@ fn opens_the_weights_in_the_folder_of_a_model() {
     }
     assert_eq!(run(["ls", &text(&hub)]).ok(), weights);
     fs::copy(&source, hub.join("other.safetensors")).unwrap();
-    let several = run(["ls", &text(&hub)]).failed();
+    let several = run(["info", &text(&hub)]).failed();
     assert!(several.contains("this folder holds 4 checkpoints"), "{several}");
+    // Here each is listed, with its grade.
+    let listed = run(["ls", &text(&hub)]).ok();
+    assert_eq!(listed.matches("  whole  ").count(), 4, "{listed}");
+    let json: serde_json::Value =
+        serde_json::from_str(&run(["ls", "--json", &text(&hub)]).ok()).unwrap();
+    let checkpoints = json["checkpoints"].as_array().unwrap();
+    assert_eq!(checkpoints.len(), 4);
+    assert!(checkpoints.iter().all(|one| one["grade"] == "whole"), "{json}");
 }
 
 #[test]

@@ -25,13 +25,14 @@ pub fn write_html(outline: &Outline) -> String {
     put_model(outline, &mut data);
     let data = link::text(&data);
     let (script, style) = (hash(SCRIPT), hash(STYLE));
-    let parts: [(&str, &str); 8] = [
+    let parts: [(&str, &str); 9] = [
         ("script", &script),
         ("style", &style),
         ("title", &title),
         ("css", STYLE),
         ("structure", &structure),
         ("content", content),
+        ("grade", outline.grade().word()),
         ("data", &data),
         ("js", SCRIPT),
     ];

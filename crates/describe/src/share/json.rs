@@ -5,6 +5,7 @@ use statelens_checkpoint::Finding;
 use statelens_values::{Json, SummaryStatistics};
 
 use super::{Fingerprint, FoldedLine, LeafSummary, Outline, lines, structure_fingerprint};
+use crate::FileGrade;
 use crate::info::{DTypeCount, StateCount};
 use crate::totals::Count;
 
@@ -22,6 +23,7 @@ struct Head<'a> {
     totals: TotalFields,
     dtypes: Vec<DTypeCount>,
     states: Vec<StateCount>,
+    grade: FileGrade,
     findings: &'a [Finding],
 }
 
@@ -136,6 +138,7 @@ impl<'a> Head<'a> {
             },
             dtypes: DTypeCount::list(totals.by_dtype),
             states: StateCount::list(totals.by_state),
+            grade: outline.grade(),
             findings: &outline.findings,
         }
     }

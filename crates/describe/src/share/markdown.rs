@@ -128,6 +128,7 @@ pub(super) fn facts(outline: &Outline) -> Vec<(&'static str, String)> {
     let mut facts = vec![
         ("format", outline.format_text()),
         ("producer", outline.producer.clone()),
+        ("grade", outline.grade().word().to_owned()),
         ("parameters", outline.parameters().text()),
         ("tensors", format!("{}, {}", grouped(totals.all.tensors), size_short(totals.all.bytes))),
         ("keys", grouped(totals.leaves)),
@@ -142,7 +143,7 @@ pub(super) fn facts(outline: &Outline) -> Vec<(&'static str, String)> {
     facts
 }
 
-fn worst_first(outline: &Outline) -> Vec<&Finding> {
+pub(super) fn worst_first(outline: &Outline) -> Vec<&Finding> {
     let mut findings: Vec<&Finding> = outline.findings.iter().collect();
     order::by_key(&mut findings, |finding| std::cmp::Reverse(finding.grade));
     findings

@@ -1,5 +1,5 @@
 //! Summaries of a checkpoint to share with people who do not have it: Markdown, JSON, text, a
-//! self-contained HTML page, and a link that holds the structure. They contain no weights, no
+//! self-contained HTML page, a picture, and a link that holds the structure. They contain no weights, no
 //! folder names and no dates: the same checkpoint gives the same bytes, in the command and in the
 //! page.
 
@@ -15,6 +15,7 @@ mod markdown;
 mod measure;
 mod outline;
 mod pack;
+mod picture;
 #[cfg(test)]
 mod tests;
 mod words;
@@ -29,3 +30,4 @@ pub use link::{KeysAs, LinkOptions, LinkParts, MAX_CHARACTERS, link, open_link, 
 pub use markdown::{write_markdown, write_text};
 pub use measure::Measuring;
 pub use outline::Outline;
+pub use picture::{SIZE as PICTURE_SIZE, write_picture};

@@ -2,11 +2,11 @@
 
 use statelens_checkpoint::{Checkpoint, Finding, Leaf, separator};
 
-use crate::CheckpointSummary;
 use crate::model::{Config, FactValue, Model, ModelLeaf, parameters, parameters_among};
 use crate::parameters::ParameterCount;
 use crate::summary::model_among;
 use crate::totals::{Counter, Totals};
+use crate::{CheckpointSummary, FileGrade};
 
 use super::{Fingerprint, LeafSummary};
 
@@ -38,6 +38,14 @@ pub struct Outline {
 }
 
 impl Outline {
+    /// Returns the grade by the findings, and by the statistics if they are known.
+    pub fn grade(&self) -> FileGrade {
+        let statistics = self.entries.iter().filter_map(|entry| entry.statistics.as_ref());
+        let not_finite = statistics
+            .fold(0u64, |count, of| count.saturating_add(of.nan).saturating_add(of.infinite));
+        FileGrade::of_findings(&self.findings).0.with_values(not_finite)
+    }
+
     /// Creates the outline of an open checkpoint with these leaves; does not read tensors. Folders
     /// are removed from its name and from file names in findings. `config` is that of the model, if
     /// it is known: the width of packed weights may only be there.

@@ -130,6 +130,11 @@ const head = make("header", "", make("h1", "", name));
 const facts = make("div", "facts");
 if (format) facts.append(fact("format", `${format} ${version}`.trim()));
 if (producer) facts.append(fact("producer", producer));
+const { grade } = place.dataset, graded = fact("grade", grade);
+const bad = { whole: "", checked: "", "not finite": "warning", incomplete: "warning" }[grade] ?? "danger";
+graded.lastChild.className = bad && "g";
+graded.className = bad;
+facts.append(graded);
 facts.append(fact("params", scaled(params, ["", "k", "M", "B", "T"]).trim()), ...(elements === params ? [] : [fact("elements in all", scaled(elements, ["", "k", "M", "B", "T"]).trim())]), fact("tensors", grouped(tensors.length)),
   fact("bytes", size(weight)), fact("keys", grouped(rows.length)), fact("files", size(length)),
   fact("structure fingerprint", place.dataset.structure));
