@@ -229,7 +229,7 @@ impl serde::Serialize for Advice {
 impl<'de> serde::Deserialize<'de> for Advice {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
-        Ok(text.into())
+        Ok(if text.is_empty() { Self::default() } else { text.into() })
     }
 }
 
