@@ -112,6 +112,19 @@ const files = {
       return found;
     };
   },
+  /** Returns a picture, given as SVG of a size, as PNG of twice that size. */
+  async png(svg, width, height) {
+    const image = new Image();
+    image.src = `data:image/svg+xml,${encodeURIComponent(svg)}`;
+    await image.decode();
+    const canvas = Object.assign(document.createElement("canvas"), { width: 2 * width, height: 2 * height });
+    canvas.getContext("2d").drawImage(image, 0, 0, canvas.width, canvas.height);
+    return new Promise((made) => canvas.toBlob(made, "image/png"));
+  },
+  /** Copies such a picture. The promise is passed on, since some browsers copy only while a click is handled. */
+  copyPng(svg, width, height) {
+    return navigator.clipboard.write([new ClipboardItem({ "image/png": files.png(svg, width, height) })]);
+  },
   /** Registers the page's callback, which takes an array of files. */
   start(open) {
     openInPage = open;

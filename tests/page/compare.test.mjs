@@ -388,3 +388,19 @@ test("a comparison opens by key, swaps sides and closes; a file that is not a ch
     await page.waitForSelector('#work[data-name="gpt_small.mdl"]');
   });
 });
+
+test("tensors of other sizes are compared in their common part", async () => {
+  const before = floats({ "embed.weight": [[1, 2], [3, 4], [5, 6]] });
+  const after = floats({ "embed.weight": [[1, 2], [3, 9], [5, 6], [7, 8]] });
+  await withPage(browser, async (page) => {
+    await drop(page, "#start", [{ name: "before.safetensors", bytes: before }]);
+    await page.waitForSelector("#work .row");
+    await compareWith(page, [{ name: "after.safetensors", bytes: after }]);
+    await page.waitForSelector("#save-report:not([disabled])");
+    await page.locator("#compare .row").first().click();
+    const text = await page.textContent("#compare .insp");
+    assert.match(text, /the common part \[3, 2\]/);
+    assert.match(text, /1 of 6/);
+    assert.match(text, /\[1, 1\]/);
+  });
+});

@@ -6,7 +6,7 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
-import { command, drop, dropped, fixture, launch, withPage } from "./harness.mjs";
+import { command, drop, dropped, fixture, inWorker, launch, withPage } from "./harness.mjs";
 import { floats, sparseCheckpoint } from "./make.mjs";
 
 let browser;
@@ -86,6 +86,20 @@ test("a prefix that some keys lack is refused, with a button that excludes them"
     await page.waitForSelector(".plan:not(.late)");
     assert.equal(await page.getByRole("textbox", { name: "Include" }).inputValue(), "model.*");
     assert.equal(await page.locator("#keep-prefixed").count(), 0);
+  }));
+
+test("a prefix that some keys lack is removed where it is", () =>
+  withPage(browser, async (page) => {
+    await drop(page, "body", [{ name: "m.safetensors", bytes: floats({ "model.a": [1], "model.b.model.c": [2], "lm_head.weight": [3] }) }]);
+    await page.waitForSelector("#work .row");
+    await page.keyboard.press("c");
+    await page.waitForSelector(".plan:not(.late)");
+    await page.getByRole("textbox", { name: "Remove prefix" }).fill("model.");
+    await page.click("#strip-present");
+    await page.waitForSelector(".plan:not(.late)");
+    assert.equal(await page.getByRole("textbox", { name: "Rename" }).inputValue(), "^model\\.=>");
+    const changed = await page.$$eval("#preview tbody tr", (rows) => rows.map((row) => row.cells[2].title));
+    assert.deepEqual(changed.sort(), ["a", "b.model.c"]);
   }));
 
 for (const [name, target, choices, options] of [
@@ -240,6 +254,40 @@ const temporary = (page) =>
     }
     return names;
   });
+
+test("outputs stay until the user frees them, because downloads have no end that the page could see", async () => {
+  await withPage(browser, async (page) => {
+    await withoutDialog(page);
+    await plan(page, "cerebras/v2.10.0/gpt_small.mdl", "Cerebras", "bf16");
+    const first = await download(page);
+    assert.equal(await page.locator(".kept-outputs").last().getAttribute("data-bytes"), String(first.length));
+    await page.keyboard.press("Escape");
+    await page.keyboard.press("Escape");
+    // Opening another file removes nothing.
+    await plan(page, "torch/zip_training_ckpt.pt", "Cerebras", "LZ4");
+    const second = await download(page);
+    assert.equal((await temporary(page)).length, 2);
+    assert.equal(await page.getAttribute("#convert-done ~ footer .kept-outputs", "data-bytes"), String(first.length + second.length));
+    await page.locator(".free-outputs").last().click();
+    await page.waitForSelector(".kept-outputs", { state: "detached" });
+    assert.deepEqual(await temporary(page), []);
+  });
+});
+
+test("an output that the browser has no room for is refused before it is written", async () => {
+  await withPage(browser, async (page) => {
+    await withoutDialog(page);
+    await inWorker(page, () => {
+      navigator.storage.estimate = async () => ({ quota: 1_000_000, usage: 900_000 });
+    });
+    await plan(page, "cerebras/v2.10.0/gpt_small.mdl", "Cerebras", "bf16");
+    assert.doesNotMatch(await page.textContent(".checks"), /can.t check/);
+    await page.click("#write");
+    await page.waitForSelector("#convert-failed");
+    assert.match(await page.textContent("#convert-failed"), /Could not be written.*needs .*lets this page store 100 kB/s);
+    assert.deepEqual(await temporary(page), []);
+  });
+});
 
 test("cancel stops a conversion and removes what it wrote", async () => {
   const path = join(folder, "large.pt");

@@ -1,5 +1,6 @@
 // Creates files that are too large or too many to keep as fixtures.
 
+import { crc32, deflateRawSync } from "node:zlib";
 import { closeSync, ftruncateSync, openSync, writeFileSync, writeSync } from "node:fs";
 
 /** Returns a pickle (protocol 2) of a flat dict of `count` floats. */
@@ -238,4 +239,42 @@ export function trainedCheckpoint(path, layers = 16, width = 96, steps = 0) {
   const length = Buffer.alloc(8);
   length.writeBigUInt64LE(BigInt(text.length));
   writeFileSync(path, Buffer.concat([length, text, ...parts]));
+}
+
+/**
+ * Returns a zip file with these members: `stored`, `deflated`, or marked as `encrypted`.
+ * @param {Record<string, Buffer>} members contents by name
+ */
+export function zip(members, mode = "stored") {
+  const [parts, entries] = [[], []];
+  let at = 0;
+  for (const [name, content] of Object.entries(members)) {
+    const bytes = Buffer.from(content);
+    const data = mode === "deflated" ? deflateRawSync(bytes) : bytes;
+    const head = Buffer.alloc(30);
+    head.writeUInt32LE(0x04034b50, 0);
+    head.writeUInt16LE(20, 4);
+    head.writeUInt16LE(mode === "encrypted" ? 1 : 0, 6);
+    head.writeUInt16LE(mode === "deflated" ? 8 : 0, 8);
+    head.writeUInt32LE(crc32(bytes), 14);
+    head.writeUInt32LE(data.length, 18);
+    head.writeUInt32LE(bytes.length, 22);
+    head.writeUInt16LE(name.length, 26);
+    const entry = Buffer.alloc(46);
+    entry.writeUInt32LE(0x02014b50, 0);
+    entry.writeUInt16LE(20, 4);
+    head.copy(entry, 6, 4, 30);
+    entry.writeUInt32LE(at, 42);
+    entries.push(entry, Buffer.from(name));
+    parts.push(head, Buffer.from(name), data);
+    at += head.length + name.length + data.length;
+  }
+  const directory = Buffer.concat(entries);
+  const end = Buffer.alloc(22);
+  end.writeUInt32LE(0x06054b50, 0);
+  end.writeUInt16LE(Object.keys(members).length, 8);
+  end.writeUInt16LE(Object.keys(members).length, 10);
+  end.writeUInt32LE(directory.length, 12);
+  end.writeUInt32LE(at, 16);
+  return Buffer.concat([...parts, directory, end]);
 }

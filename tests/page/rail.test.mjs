@@ -172,3 +172,25 @@ test("a malicious pickle is never marked as good: the list has the grade of each
     await page.waitForSelector('#grade[data-grade="dangerous"]');
   });
 });
+
+test("a list of many files is filtered and sorted, and shares the left pane with the tree", async () => {
+  await withPage(browser, async (page) => {
+    const files = ["d", "b", "f", "a", "e", "c"].map((name) => ({ ...whole, name: `${name}.pt` }));
+    files.push({ name: "z.pt", bytes: whole.bytes.subarray(0, 900) });
+    await drop(page, "body", files);
+    await page.waitForSelector("#work #rail");
+    const names = () => page.$$eval("#rail .n", (names) => names.map((name) => name.textContent));
+    await becomes(names, ["a.pt", "b.pt", "c.pt", "d.pt", "e.pt", "f.pt", "z.pt"]);
+    await becomes(() => page.locator('#rail [data-name="z.pt"] .why').count(), 1);
+    await page.getByLabel("Sort files").selectOption("grade");
+    await becomes(async () => (await names())[0], "z.pt");
+    await page.getByLabel("Filter files").fill("B.P");
+    await becomes(names, ["b.pt"]);
+    assert.equal(await page.locator(".tree .lines").isVisible(), false);
+    await page.getByRole("tab", { name: "Tree" }).first().click();
+    await page.waitForSelector(".tree .lines li");
+    assert.equal(await page.locator("#rail").count(), 0);
+    await page.getByRole("tab", { name: "Files" }).first().click();
+    await page.waitForSelector("#rail");
+  });
+});

@@ -343,3 +343,30 @@ test("the HTML page opens from disk, filters, sorts and folds, without requests 
     await context.close();
   }
 });
+
+test("the picture is that of the command, and is copied and saved", async () => {
+  await withPage(
+    browser,
+    async (page) => {
+      await share(page, small);
+      const expected = run(small, "--to", "svg");
+      await page.waitForSelector("#share-picture");
+      const shown = async () => decodeURIComponent((await page.getAttribute("#share-picture img", "src")).slice("data:image/svg+xml,".length));
+      assert.equal(await shown(), expected);
+      const [vector] = await Promise.all([page.waitForEvent("download"), page.click("#save-svg")]);
+      assert.equal(vector.suggestedFilename(), "gpt_small.mdl.summary.svg");
+      assert.equal(readFileSync(await vector.path(), "utf8"), expected);
+      const [picture] = await Promise.all([page.waitForEvent("download"), page.click("#save-png")]);
+      const png = readFileSync(await picture.path());
+      assert.deepEqual([png.subarray(1, 4).toString(), png.readUInt32BE(16), png.readUInt32BE(20)], ["PNG", 2400, 1260]);
+      await page.click("#copy-picture");
+      await becomes(() => page.textContent('#share-picture [role="status"]'), "Copied");
+      const types = await page.evaluate(async () => (await navigator.clipboard.read()).flatMap((item) => item.types));
+      assert.deepEqual(types, ["image/png"]);
+      // Findings may name keys, so they are left out with the names.
+      await page.getByRole("radio", { name: "hidden" }).click();
+      await page.waitForSelector(".seen:not(.late)");
+    },
+    { permissions: ["clipboard-read", "clipboard-write"] },
+  );
+});

@@ -47,10 +47,6 @@ pub fn start() {
 fn handle_message(current: &RefCell<SharedSession>, posted: JobMessage<ToWorker>, data: &JsValue) {
     let JobMessage { session: id, job, message } = posted;
     if message.begins_session() {
-        // The file to open may be an output.
-        let used: Vec<(String, u64)> =
-            files_of(data).iter().map(|file| (file.name(), file.size() as u64)).collect();
-        outputs::release(&used);
         // This drops the previous session, which stops its jobs.
         current.replace(Session::begin(id));
     }
@@ -92,6 +88,15 @@ fn handle_request(session: &SharedSession, job: &Job, message: ToWorker, data: &
                 }
             });
         }
+        ToWorker::FreeOutputs => {
+            // An output may be what is open.
+            let used = session.borrow().open.as_ref().map(|open| open.sources.disk_files());
+            let own = job.clone();
+            job.clone().spawn(async move {
+                let bytes = outputs::free(&used.unwrap_or_default()).await;
+                own.post(&FromWorker::KeptOutputs(bytes));
+            });
+        }
         ToWorker::Allow { cap } => session.borrow_mut().jobs.allow(cap),
         ToWorker::Open { files, main, times, read_as } => {
             let limits = Limits::times(times);
@@ -121,6 +126,13 @@ fn handle_request(session: &SharedSession, job: &Job, message: ToWorker, data: &
                 open.and_then(|open| inspector::worker::values(open, row, slice, start, count))
             {
                 job.post(&FromWorker::Values(values));
+            }
+        }
+        ToWorker::Line(row, slice) => {
+            let session = session.borrow();
+            let open = session.open.as_ref();
+            if let Some(line) = open.and_then(|open| inspector::worker::line(open, row, slice)) {
+                job.post(&FromWorker::Line(line));
             }
         }
         ToWorker::CheckRun { files, requested } | ToWorker::CheckFiles { files, requested } => {

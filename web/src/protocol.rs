@@ -15,10 +15,12 @@ use statelens_compare::runs::OpenCheck;
 use statelens_describe::share::LinkOptions;
 
 use crate::convert::message::{ConvertOptions, PlanSummary};
-use crate::inspector::message::{FormattedValues, RowDetails};
+use crate::inspector::message::{FormattedValues, RowDetails, TensorLine};
 use crate::matrix::message::singular::SingularOffer;
 use crate::matrix::message::{Cells, MatrixSelection};
-use crate::open::message::{FetchConsent, FetchStats, FileName, FoundCheckpoint, OpenedCheckpoint};
+use crate::open::message::{
+    FetchConsent, FetchStats, FileName, FoundCheckpoint, OpenedCheckpoint, StoredMember,
+};
 use crate::protocol::error::ErrorText;
 use crate::protocol::job::{JobEnd, JobKind};
 use crate::protocol::task::{JobProgress, TaskRequest, TaskResult};
@@ -99,6 +101,8 @@ pub enum ToWorker {
         /// Maximum number of values.
         count: u32,
     },
+    /// Read the values of a tensor along one dimension: the row, and a slice in Python's notation.
+    Line(u32, String),
     /// Plan a conversion without writing it.
     Plan {
         /// Chosen by the page and repeated in the reply, so that the page can drop a late reply.
@@ -138,6 +142,8 @@ pub enum ToWorker {
     Provide(Vec<(String, Option<String>)>),
     /// Describe the model; with `true`, fetch the config next to it first.
     DescribeModel(bool),
+    /// Remove the outputs in private storage that are not open.
+    FreeOutputs,
     /// Close the open checkpoint.
     Close,
 }
@@ -164,6 +170,8 @@ impl ToWorker {
             | Self::Provide(_)
             | Self::DescribeModel(_)
             | Self::SingularOffers(_)
+            | Self::FreeOutputs
+            | Self::Line(..)
             | Self::Close => JobKind::Other,
         }
     }
@@ -187,6 +195,9 @@ pub enum FromWorker {
         calls: u64,
     },
     Checkpoints(Vec<FoundCheckpoint>),
+    /// The file to open, as an index, is an archive with these members. The page opens them in its
+    /// place.
+    Members(u32, Vec<StoredMember>),
     /// The first tensors of the checkpoint being opened.
     Found(PackedRows),
     /// Bytes and requests of a remote checkpoint so far.
@@ -209,6 +220,8 @@ pub enum FromWorker {
     Inspected(RowDetails),
     /// The reply to [`ToWorker::Values`].
     Values(FormattedValues),
+    /// The reply to [`ToWorker::Line`].
+    Line(TensorLine),
     /// The first reply to [`ToWorker::Plan`], before the files are planned.
     Family {
         /// The request's number.
@@ -239,6 +252,8 @@ pub enum FromWorker {
     ComparedOpened(Result<compare::message::ComparedFile, ErrorText>),
     /// Whether the open checkpoint would load into the second side.
     LoadChecked(Box<compare::message::StateDictCheck>),
+    /// The bytes of all outputs of this tab that are in private storage.
+    KeptOutputs(u64),
     /// The reply to [`ToWorker::Rate`]: bytes read per millisecond.
     Rate(f64),
     /// The reply to [`ToWorker::Cells`].

@@ -280,6 +280,19 @@ impl ComparisonState {
         self.member = 0;
     }
 
+    /// Selects the line that shows a row of the first checkpoint.
+    pub fn select_row(&mut self, row: u32) {
+        let Some(pairs) = &self.pairs else { return };
+        let of_row = |pair: &u32| pairs.pairs.get(*pair as usize).is_some_and(|it| it.a == row);
+        let mut places = self.lines.iter().enumerate().filter(|(_, line)| !line.rest);
+        let place = places
+            .find_map(|(at, line)| Some((at, line.pairs.iter().position(|pair| of_row(pair))?)));
+        if let Some(place) = place {
+            (self.at, self.member) = place;
+            self.scroll += 1;
+        }
+    }
+
     /// Moves the selection by a number of lines.
     pub fn step(&mut self, by: isize) {
         self.select(self.at.saturating_add_signed(by));

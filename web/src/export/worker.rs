@@ -14,6 +14,7 @@ use web_sys::Blob;
 use crate::convert::message::{SaveTo, WriteMethod};
 use crate::convert::worker::running::run;
 use crate::matrix::message::{ExportFormat, ExportRequest, ExportedFile};
+use crate::protocol::FromWorker;
 use crate::worker::job::Job;
 use crate::worker::outputs;
 use crate::worker::reading::drive;
@@ -80,7 +81,8 @@ async fn written(task: &Task, request: &ExportRequest, tensor: Tensor) -> Result
     let ran = run(plan, task, SaveTo::Download, JsValue::UNDEFINED, true).await;
     let (done, files) = ran?;
     if done.method == WriteMethod::Private {
-        outputs::add(&files, &done.names);
+        let bytes = outputs::add(&files, &done.names);
+        task.job.post(&FromWorker::KeptOutputs(bytes));
     }
     Ok(files)
 }

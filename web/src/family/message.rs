@@ -80,7 +80,9 @@ pub struct RecognisedModel {
     pub optimizer: bool,
     /// The name of the PEFT adapter next to it; may be empty.
     pub adapter: String,
-    /// All models to choose from.
+    /// The models that fit equally well, if none is recognised.
+    pub fitting: Vec<String>,
+    /// All models to choose from, without those that differ only in lacking the head.
     pub models: Vec<String>,
 }
 

@@ -2,4 +2,5 @@
 
 pub mod message;
 pub mod page;
+pub mod state;
 pub mod worker;

@@ -52,7 +52,23 @@ pub struct FormattedValues {
     pub start: u64,
     /// The values, or why they can't be read.
     pub values: Result<Vec<String>, ErrorText>,
+    /// The bits of the values in hexadecimal, the highest first.
+    pub bits: Vec<String>,
+    /// The byte of the file at which the tensor begins, and the bytes of an element, if the elements
+    /// are stored one after the other.
+    pub stored: Option<(u64, u64)>,
     /// Python that reads the slice: library and code, the usual one first; empty for the whole
     /// tensor.
     pub code: Vec<(String, String)>,
+}
+
+/// The values of a tensor along one dimension.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TensorLine {
+    pub row: u32,
+    /// The slice, in Python's notation, without the brackets.
+    pub slice: String,
+    /// The smallest and the largest finite value at or behind each of these indices, up to the next
+    /// one; NaN if there is none. Or why they can't be read.
+    pub points: Result<Vec<(u64, f64, f64)>, ErrorText>,
 }

@@ -6,9 +6,10 @@ use statelens_checkpoint::{
 use statelens_describe::{layout_text, type_name, value_text};
 use statelens_formats::{indexed, snippets};
 use statelens_tensor::{ElementPlaces, Slice};
+use statelens_values::Overview;
 use statelens_values::element_text;
 
-use crate::inspector::message::{Fact, FormattedValues, RowDetails};
+use crate::inspector::message::{Fact, FormattedValues, RowDetails, TensorLine};
 use crate::state::fmt::{exact, shape as shape_text};
 use crate::text;
 use crate::worker::opened::OpenCheckpoint;
@@ -177,8 +178,48 @@ pub fn values(
             Err(Error::unsupported(format!("Statelens can\u{2019}t decode {} yet", tensor.dtype)))
         }
     };
-    let values = values.map_err(|error| text::error(&error));
-    Some(FormattedValues { row, slice, start, values, code })
+    let (values, bits) = match values {
+        Ok((values, bits)) => (Ok(values), bits),
+        Err(error) => (Err(text::error(&error)), Vec::new()),
+    };
+    let stored = match tensor.layout {
+        Layout::Span(span) if tensor.stored == tensor.dtype => {
+            Some((span.offset, tensor.dtype.itemsize()))
+        }
+        _ => None,
+    };
+    Some(FormattedValues { row, slice, start, values, bits, stored, code })
+}
+
+/// Maximum number of points of a line; more are drawn as ranges.
+const MAX_POINTS: u64 = 600;
+
+/// Reads the values of a slice of one dimension.
+pub fn line(open: &OpenCheckpoint, row: u32, slice: String) -> Option<TensorLine> {
+    let leaf = open.leaves.get(row as usize)?;
+    let (_, tensor) = open.checkpoint.tensor_of(leaf.id)?;
+    let points = points(&open.checkpoint.files, tensor, &slice);
+    Some(TensorLine { row, slice, points: points.map_err(|error| text::error(&error)) })
+}
+
+fn points(files: &FileSet, tensor: &Tensor, slice: &str) -> Result<Vec<(u64, f64, f64)>> {
+    let numbers = statelens_tensor::numbers(tensor)
+        .ok_or_else(|| Error::unsupported(format!("{} is not a number", tensor.dtype)))?;
+    let places = ElementPlaces::new(&slice.parse()?, &numbers.shape)?;
+    let each = places.count().div_ceil(MAX_POINTS).max(1);
+    let mut points: Vec<(u64, f64, f64)> = Vec::new();
+    places.each(files, &numbers, 0..u64::MAX, |at, element| {
+        let value = Overview::values(&numbers.dtype, element).first().copied();
+        let value = value.filter(|value| value.is_finite()).unwrap_or(f64::NAN);
+        if at.is_multiple_of(each) {
+            points.push((at, value, value));
+        } else if let Some((_, low, high)) = points.last_mut() {
+            // The minimum and the maximum ignore NaN.
+            (*low, *high) = (low.min(value), high.max(value));
+        }
+        Ok::<(), Error>(())
+    })?;
+    Ok(points)
 }
 
 fn elements(
@@ -187,12 +228,13 @@ fn elements(
     slice: &str,
     start: u64,
     count: u64,
-) -> Result<Vec<String>> {
+) -> Result<(Vec<String>, Vec<String>)> {
     let places = ElementPlaces::new(&slice.parse()?, &tensor.shape)?;
-    let mut texts = Vec::new();
+    let (mut texts, mut bits) = (Vec::new(), Vec::new());
     places.each(files, tensor, start..start.saturating_add(count), |_, element| {
         texts.push(element_text(&tensor.dtype, element));
+        bits.push(element.iter().rev().map(|byte| format!("{byte:02x}")).collect());
         Ok::<(), Error>(())
     })?;
-    Ok(texts)
+    Ok((texts, bits))
 }

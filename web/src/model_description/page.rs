@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use gloo_timers::callback::Timeout;
-use statelens_checkpoint::{grouped, size_text};
+use statelens_checkpoint::{grouped, listed, size_text};
 use statelens_describe::model::{Fact, FactSource, MemoryEstimate, Model};
 use yew::prelude::*;
 
@@ -70,7 +70,8 @@ pub fn all(actor: &Actor, description: &Rc<ModelDescription>) -> Html {
         <>
             <section class="understood">
                 <div class="hd"><h3>{ "Model" }</h3><span class="lab">{ heading(model) }</span></div>
-                <dl class="kv">{ for model.facts.iter().map(fact) }</dl>
+                <dl class="kv">{ for model.facts.iter().filter(|fact| is_shown(fact)).map(fact) }</dl>
+                { unknown(model) }
                 { for fetch }
             </section>
             <section class="understood">
@@ -119,6 +120,27 @@ fn heading(model: &Model) -> String {
     }
 }
 
+/// Returns whether a fact has a line of its own: those that only a config has share one.
+fn is_shown(fact: &Fact) -> bool {
+    fact.is_known() || !fact.doubt.is_empty()
+}
+
+/// Names the facts that are not known.
+fn unknown(model: &Model) -> Html {
+    let names: Vec<String> = model
+        .facts
+        .iter()
+        .filter(|fact| !is_shown(fact))
+        .map(|fact| fact.label.to_string())
+        .collect();
+    if names.is_empty() {
+        return html! {};
+    }
+    let names = listed(&names, 6);
+    let advice = if model.config.is_empty() { " Drop config.json, too." } else { "" };
+    html! { <p class="dim" id="unknown-facts">{ format!("Not in the file: {names}.{advice}") }</p> }
+}
+
 fn fact(fact: &Fact) -> Html {
     let (known, doubt, basis) = (fact.is_known(), &fact.doubt, fact.basis());
     // The doubt has a line of its own.
@@ -131,10 +153,14 @@ fn fact(fact: &Fact) -> Html {
                 <dd title={doubt.clone()}>{ grouped(number) }<span class="src">{ "from the shapes" }</span>
                     <span class="src doubt w-warn">{ format!("{} says {}", source.split(':').next().unwrap_or(source), fact.text()) }</span></dd>
             } else {
-                <dd class={classes(&[when(!known, "dim"), when(!doubt.is_empty(), "w-warn")])} title={basis}>{ fact.text() }
+                <dd class={classes(&[when(!known, "dim"), when(!doubt.is_empty(), "w-warn")])} title={match (basis.is_empty(), source.is_empty()) {
+                    (_, true) => basis.clone(),
+                    (true, _) => source.to_owned(),
+                    _ if basis.contains(source) => basis.clone(),
+                    _ => format!("{basis}: {source}"),
+                }}>{ fact.text() }
                     if known { <span class="src">{ source_word(&fact.source) }</span> }
                     if !doubt.is_empty() { <span class="src doubt">{ doubt }</span> }</dd>
-                if !source.is_empty() { <dd class="basis">{ source }</dd> }
             }
         </>
     }

@@ -29,6 +29,17 @@ pub struct FileName {
     pub size: u64,
 }
 
+/// A member of an archive that is stored without compression.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct StoredMember {
+    /// Its name in the archive.
+    pub name: String,
+    /// The first of its bytes in the archive.
+    pub offset: u64,
+    /// The number of its bytes.
+    pub size: u64,
+}
+
 /// A checkpoint found among several files.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FoundCheckpoint {

@@ -21,7 +21,7 @@ use crate::open::page::loading::loading_screen;
 use crate::open::page::start::start_screen;
 use crate::page::bridge::Bridge;
 use crate::page::drop::{self, DroppedFile};
-use crate::page::drop_target::{drop_overlay, handle_files, use_drops};
+use crate::page::drop_target::{drop_overlay, handle_files, use_archive, use_drops};
 use crate::page::error::{OpenFailure, error_screen};
 use crate::page::fetch_limit::LimitDialog;
 use crate::page::findings::FindingsSheet;
@@ -91,6 +91,7 @@ pub fn App() -> Html {
     stop_dialog::use_close_unshown(&model, &actor);
     stop_dialog::use_unload_guard(&model);
     use_drops(&model, &actor);
+    use_archive(&model, &actor);
     use_keys(&model, &actor);
     use_history(&model, &actor);
     use_links(&actor);
@@ -160,10 +161,10 @@ fn screen(model: &UseReducerHandle<PageModel>, actor: &Actor) -> Html {
                 let names = side_names(&model, compare);
                 let title = title(&model);
                 let (tab, compare) = (model.tab, compare.clone());
-                let privacy = privacy(&model);
+                let (privacy, grade) = (privacy(&model), model.grade());
                 let onswap = (!model.files.is_empty())
                     .then(|| actor.on(move |actor, ()| compare::page::swap(&model, actor)));
-                html! { <CompareScreen {work} {title} {names} {compare} {tab} {onswap} {privacy} /> }
+                html! { <CompareScreen {work} {grade} {title} {names} {compare} {tab} {onswap} {privacy} /> }
             }
             None => html! {},
         },
@@ -200,8 +201,8 @@ fn screen(model: &UseReducerHandle<PageModel>, actor: &Actor) -> Html {
         (Screen::Work | Screen::Loading, Some(work)) => html! {
             <Workspace {work} oncompare={oncompare(model, actor)} tab={model.tab} tree_shown={model.tree_shown} description={model.description.clone()} treemap={model.treemap.clone()} inspected={model.inspected.clone()}
                 values={model.values.clone()} running={running(model)} fetched={model.fetched.clone()} cap={model.agreed.cap}
-                privacy={privacy(model)} verifying={model.verification.task.clone()} grade={model.grade()} values_panel={model.values_panel.clone()}
-                title={title(model)} rail={model.rail.clone()} files={model.files.clone()} run={run_name(model)} read_as={read_as(model, actor)} />
+                privacy={privacy(model)} verifying={model.verification.task.clone()} grade={model.grade()} kept={model.kept_outputs} values_panel={model.values_panel.clone()}
+                title={title(model)} rail={model.rail.clone()} files={model.files.clone()} files_shown={model.files_shown} run={run_name(model)} read_as={read_as(model, actor)} />
         },
         _ => start_screen(actor, model.dragged, model.pending_link.as_deref()),
     }
@@ -348,7 +349,7 @@ fn sheet(model: &UseReducerHandle<PageModel>, actor: &Actor) -> Html {
     match (model.sheet, &model.convert) {
         (Some(Sheet::Convert), Some(convert)) => {
             let raise = convert.task.error().and_then(|error| raise(model, actor, error));
-            html! { <ConvertSheet work={work.clone()} title={title(model)} convert={convert.clone()} {raise} /> }
+            html! { <ConvertSheet work={work.clone()} title={title(model)} convert={convert.clone()} {raise} kept={model.kept_outputs} /> }
         }
         (Some(Sheet::Share), _) => {
             let cap = model.address.as_ref().map(|_| model.agreed.cap);
@@ -357,7 +358,7 @@ fn sheet(model: &UseReducerHandle<PageModel>, actor: &Actor) -> Html {
             host={model.fetched.as_ref().map(|fetched| AttrValue::from(fetched.host.clone()))} /> }
         }
         (Some(Sheet::Findings), _) => {
-            html! { <FindingsSheet work={work.clone()} title={title(model)} scan={model.values_panel.scan.clone()} read_as={read_as(model, actor)} /> }
+            html! { <FindingsSheet work={work.clone()} title={title(model)} scan={model.values_panel.scan.clone()} read_as={read_as(model, actor)} read_all={matches!(model.verification.task, Task::Done(_))} /> }
         }
         (Some(Sheet::Task(kind)), _) => {
             let error = model.task_error(kind);

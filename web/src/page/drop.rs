@@ -10,7 +10,7 @@ use web_sys::{
 };
 
 use crate::messages::get;
-use crate::open::message::FileName;
+use crate::open::message::{FileName, StoredMember};
 
 /// A file with its path within the drop.
 #[derive(Debug, Clone, PartialEq)]
@@ -30,6 +30,16 @@ impl DroppedFile {
             file,
         }
     }
+}
+
+/// Returns a member of an archive as a file. Its bytes stay in the archive.
+pub fn member(archive: &DroppedFile, member: &StoredMember) -> Option<DroppedFile> {
+    let (start, end) = (member.offset as f64, (member.offset + member.size) as f64);
+    let bytes = archive.file.slice_with_f64_and_f64(start, end).ok()?;
+    let base = member.name.rsplit('/').next().unwrap_or(&member.name);
+    let file = File::new_with_blob_sequence(&Array::of1(&bytes), base).ok()?;
+    let path = format!("{}/{}", archive.name.path, member.name);
+    Some(DroppedFile { name: FileName { path, size: member.size }, file })
 }
 
 /// Returns the files chosen in a dialog.

@@ -126,9 +126,31 @@ pub fn handle_files(model: &PageModel, actor: &Actor, dropped: Vec<DroppedFile>)
             }
         }
         actor.open(all, model.requested);
-    } else if let Err(dropped) = run_folder::page::open_run_folder(actor, dropped) {
-        actor.open(dropped, None);
+    } else {
+        open_files(actor, dropped);
     }
+}
+
+/// Opens files: as a run if they are the folder of one.
+pub fn open_files(actor: &Actor, files: Vec<DroppedFile>) {
+    if let Err(files) = run_folder::page::open_run_folder(actor, files) {
+        actor.open(files, None);
+    }
+}
+
+/// Opens the members of a dropped archive as if they had been dropped.
+#[hook]
+pub fn use_archive(model: &UseReducerHandle<PageModel>, actor: &Actor) {
+    let (model, actor) = (model.clone(), actor.clone());
+    use_effect_with(model.archive.clone(), move |archive| {
+        let Some(archive) = archive else { return };
+        let (at, members) = &**archive;
+        actor.update(|model| model.archive = None);
+        if let Some(archive) = model.files.get(*at as usize) {
+            let files = members.iter().filter_map(|member| drop::member(archive, member));
+            handle_files(&model, &actor, files.collect());
+        }
+    });
 }
 
 /// Returns the hint shown while items are dragged over the page.

@@ -32,6 +32,8 @@ pub struct FindingsProps {
     pub scan: Task<ScanReport>,
     /// The dtypes of arrays that are stored without one.
     pub read_as: ReadAsChoice,
+    /// Whether everything was read.
+    pub read_all: bool,
 }
 
 #[component]
@@ -77,6 +79,10 @@ pub fn FindingsSheet(props: &FindingsProps) -> Html {
     };
     let verify =
         actor.on(move |actor, _: MouseEvent| actor.show(Some(Sheet::Task(JobKind::Verify))));
+    let copy_all = {
+        let text = findings_text(&props.title, &props.work);
+        Callback::from(move |_: MouseEvent| marks::copy(&text))
+    };
     html! {
         <SheetFrame title="Findings" class="findings" note={html! { <span class="m dim">{ visible(&props.title) }</span> }}>
             <div class="sheetbody">
@@ -101,9 +107,31 @@ pub fn FindingsSheet(props: &FindingsProps) -> Html {
                 { for opened.offers.iter().filter(|offer| offer.finding.is_none()).map(|offer| repair::page::article(&actor, &props.work, offer)) }
             </div>
             <footer><span class="grow dim">{ read }</span>
-                if !opened.summary { <button class="btn" onclick={verify}>{ "Read everything " }{ cap("V") }</button> }</footer>
+                if !(findings.is_empty() && noticed.is_empty()) { <button class="btn quiet" id="copy-findings" onclick={copy_all}>{ "Copy as text" }</button> }
+                if !opened.summary && !props.read_all { <button class="btn" onclick={verify}>{ "Read everything " }{ cap("V") }</button> }</footer>
         </SheetFrame>
     }
+}
+
+/// Returns all findings as Markdown, for a ticket.
+fn findings_text(name: &str, work: &OpenWork) -> String {
+    let noticed = work.noticed.iter().flat_map(|noticed| noticed.iter());
+    let noticed =
+        noticed.map(|one| (one.grade, &one.title, [one.text.clone(), one.advice.clone()].to_vec()));
+    let found = work.opened.findings.iter().map(|one| {
+        let texts = [one.detail.clone(), one.place.clone(), one.advice.to_string()];
+        (one.grade, &one.title, texts.to_vec())
+    });
+    let mut all: Vec<(Grade, &String, Vec<String>)> = noticed.chain(found).collect();
+    order::by_key(&mut all, |(grade, ..)| std::cmp::Reverse(*grade));
+    let mut out = format!("## {}\n\n", visible(name));
+    for (grade, title, texts) in all {
+        out.push_str(&format!("- **{}**: {}\n", grade_word(grade), visible(title)));
+        for text in texts.into_iter().filter(|text| !text.is_empty()) {
+            out.push_str(&format!("  {}\n", visible(&text)));
+        }
+    }
+    out
 }
 
 fn article(actor: &Actor, props: &FindingsProps, at: u32, finding: &Finding) -> Html {

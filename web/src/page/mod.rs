@@ -16,6 +16,7 @@ pub mod focus;
 pub mod grade;
 pub mod history;
 pub mod hooks;
+pub mod kept_outputs;
 pub mod keys;
 pub mod marks;
 pub mod model;

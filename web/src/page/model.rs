@@ -18,7 +18,7 @@ use crate::links::state::PageLink;
 use crate::matrix::state::MatrixState;
 use crate::matrix::state::view::MatrixView;
 use crate::model_description::message::ModelDescription;
-use crate::open::message::{FetchConsent, FetchStats};
+use crate::open::message::{FetchConsent, FetchStats, StoredMember};
 use crate::page::drop::DroppedFile;
 use crate::page::model::actor::Actor;
 use crate::protocol::error::ErrorText;
@@ -211,6 +211,13 @@ pub struct PageModel {
     pub stopped_at: f64,
     /// The notice to show once the checkpoint is open again after a crash.
     pub revived: Option<AttrValue>,
+    /// True while the left pane shows the files of the drop rather than the tree.
+    pub files_shown: bool,
+    /// The archive that was dropped, as an index into `files`, and its members, until they are opened
+    /// in its place.
+    pub archive: Option<Rc<(u32, Vec<StoredMember>)>>,
+    /// The bytes of the outputs that the worker keeps in private storage for their downloads.
+    pub kept_outputs: u64,
 }
 
 /// A change of the state.
@@ -262,6 +269,9 @@ impl Default for PageModel {
             crashed: false,
             stopped_at: 0.0,
             revived: None,
+            files_shown: true,
+            archive: None,
+            kept_outputs: 0,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Interrupting running jobs when something else is opened or the page is left: asks before a file
 //! that is being written is lost, and reports which jobs were stopped. Also the note on where bytes
-//! go.
+//! come from.
 
 use statelens_checkpoint::Grade;
 use statelens_remote::Address;
@@ -11,7 +11,7 @@ use yew::prelude::*;
 use crate::convert::state::Conversion;
 use crate::messages::set;
 use crate::page::hooks::use_focus_trap;
-use crate::page::marks::{severity, tick_icon};
+use crate::page::marks::severity;
 use crate::page::model::actor::Actor;
 use crate::page::model::{PageModel, PendingAction, Screen, StopReason};
 use crate::protocol::ToWorker;
@@ -101,15 +101,14 @@ pub fn notice(model: &PageModel, actor: &Actor) -> Html {
     }
 }
 
-/// Renders the note on where bytes go: nothing leaves the page, or bytes are fetched from a server.
+/// Renders the note that bytes are fetched from a server; nothing for local files, of which nothing
+/// leaves the page, as the first screen says.
 pub fn privacy(host: Option<&str>) -> Html {
     match host {
         Some(host) => html! {
             <span class="opt" id="privacy">{ severity(Grade::Note) }{ format!("fetching from {host}") }</span>
         },
-        None => {
-            html! { <span class="opt" id="privacy">{ tick_icon() }{ "nothing leaves this page" }</span> }
-        }
+        None => html! {},
     }
 }
 

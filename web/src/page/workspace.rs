@@ -6,10 +6,10 @@ use std::rc::Rc;
 use gloo_timers::callback::Timeout;
 use statelens_checkpoint::{Grade, visible};
 use statelens_describe::FileGrade;
-use wasm_bindgen::JsCast;
 use yew::prelude::*;
 
-use crate::filter::page::{FilterMenu, suggestion, underlined};
+use crate::filter::page::terms::{Example, examples};
+use crate::filter::page::{FilterMenu, suggestion, term_id, underlined};
 use crate::inspector::message::{FormattedValues, RowDetails};
 use crate::inspector::page::Inspector;
 use crate::model_description::message::ModelDescription;
@@ -20,6 +20,8 @@ use crate::page::drop::DroppedFile;
 use crate::page::fetch_limit;
 use crate::page::focus::enter_table;
 use crate::page::grade::{grade_mark, grade_title};
+use crate::page::hooks::ByAddress;
+use crate::page::kept_outputs::kept_outputs;
 use crate::page::marks::{
     FOLD, cap, chip, chosen, classes, logo, prose, severity, severity_count, typed, when,
 };
@@ -73,6 +75,8 @@ pub struct WorkspaceProps {
     pub verifying: Task<VerifyReport>,
     /// Whether the checkpoint can be used, by all that was read of it.
     pub grade: Option<FileGrade>,
+    /// The bytes of outputs in private storage.
+    pub kept: u64,
     /// The state of reading values.
     pub values_panel: ValuesPanel,
     /// Lets the user choose a second checkpoint.
@@ -83,6 +87,8 @@ pub struct WorkspaceProps {
     pub rail: Option<Rc<Rail>>,
     /// The files of the drop.
     pub files: Rc<Vec<DroppedFile>>,
+    /// Whether the left pane shows the files rather than the tree.
+    pub files_shown: bool,
     /// The name of the run folder that the checkpoint was opened from.
     pub run: Option<AttrValue>,
     /// The dtypes of arrays that are stored without one.
@@ -114,6 +120,15 @@ pub fn Workspace(props: &WorkspaceProps) -> Html {
             }
         })
     };
+    let namer = {
+        let (rows, starts) = (work.rows.clone(), work.starts.clone());
+        Some(Callback::from(move |byte: u64| {
+            Some(visible(&rows[row_at(&rows, &starts, byte)? as usize].key))
+        }))
+    };
+    let onbrush = Some(actor.on(move |actor, range: (u64, u64)| {
+        actor.work(move |work| work.set_range(Some(range)));
+    }));
     let at = work.row().map(|row| AttrValue::from(work.rows[row as usize].key.clone()));
     let view = match props.tab {
         Tab::Tree => "v-tree",
@@ -124,13 +139,13 @@ pub fn Workspace(props: &WorkspaceProps) -> Html {
         <main class="app ws" id="work" data-name={visible(&props.title)}>
             { top(&actor, props) }
             if work.sums.bytes > 0 {
-                <div class="tape"><TapeView parts={work.parts.clone()} layers={work.layers.clone()} missing={work.missing.clone()} {lens} onpick={Some(onpick)} onstep={Some(onstep)} {at} /></div>
+                <div class="tape"><TapeView parts={work.parts.clone()} layers={work.layers.clone()} missing={work.missing.clone()} marks={work.marks.clone()} range={work.range} {namer} {onbrush} {lens} onpick={Some(onpick)} onstep={Some(onstep)} {at} /></div>
             } else {
                 <div class="tape none"></div>
             }
-            { tabs(&actor, props.tab, &[(Tab::Tree, "Tree"), (Tab::Keys, "Keys"), (Tab::Tensor, "Tensor")]) }
+            { tabs(&actor, props.tab, &[(Tab::Tree, if props.rail.is_some() { "Files" } else { "Tree" }), (Tab::Keys, "Keys"), (Tab::Tensor, "Tensor")]) }
             <div class={classes(&["cols", view, when(props.tree_shown, "with-tree")])} style={tree_width(work)}>
-                <TreePane work={work.clone()} description={props.description.clone()}>{ rail(props) }</TreePane>
+                <TreePane work={work.clone()} description={props.description.clone()} files={rail(props)} />
                 <section class="mid" aria-label="Keys">
                     if work.opened_grave { { notice(&actor, work) } }
                     if work.opened.summary {
@@ -167,11 +182,11 @@ fn tree_width(work: &OpenWork) -> String {
 }
 
 /// Renders the list of the checkpoints of the drop.
-fn rail(props: &WorkspaceProps) -> Html {
-    let rail = props.rail.clone().map(|rail| {
-        html! { <RailPane {rail} files={props.files.clone()} at={props.work.opened.main} /> }
-    });
-    rail.unwrap_or_default()
+fn rail(props: &WorkspaceProps) -> Option<(Html, bool)> {
+    let rail = props.rail.clone()?;
+    let list =
+        html! { <RailPane {rail} files={props.files.clone()} at={props.work.opened.main} /> };
+    Some((list, props.files_shown))
 }
 
 fn top(actor: &Actor, props: &WorkspaceProps) -> Html {
@@ -194,7 +209,7 @@ fn top(actor: &Actor, props: &WorkspaceProps) -> Html {
             <h1 class="name" title={visible(&opened.name)}>{ visible(&props.title) }</h1>
             if let Some((at, count)) = place(props) {
                 <button class="btn quiet small rail-button" id="show-rail" title="Dropped files ([ and ])" onclick={on(Actor::show_rail)}>
-                    { format!("{at} of {count}") }</button>
+                    { format!("{at} of {count}") }<span class="caret" aria-hidden="true"></span></button>
             }
             if opened.shards > 0 { <span class="tag only-l" id="shards">{ format!("{} shards", fmt::exact(opened.shards)) }</span> }
             <span class="badge only-l">{ badge }</span>
@@ -271,6 +286,17 @@ fn FilterBar(props: &FilterProps) -> Html {
     let Some(actor) = use_context::<Actor>() else { return html! {} };
     let work = &props.work;
     let menu_shown = use_state(|| false);
+    let menu_at = use_state(|| None::<usize>);
+    let terms = {
+        let work = work.clone();
+        let shown = *menu_shown;
+        use_memo((shown, ByAddress(work.rows.clone()), work.view.weights.any()), move |_| {
+            match shown {
+                true => Rc::new(examples(&work)),
+                false => Rc::default(),
+            }
+        })
+    };
     let oninput = {
         let menu = menu_shown.clone();
         actor.on(move |actor, event: InputEvent| {
@@ -285,25 +311,41 @@ fn FilterBar(props: &FilterProps) -> Html {
     };
     // An empty filter shows the menu of terms.
     let onfocus = {
-        let (menu, empty) = (menu_shown.clone(), work.filter.is_empty());
-        Callback::from(move |_: FocusEvent| menu.set(empty))
+        let (menu, at) = (menu_shown.clone(), menu_at.clone());
+        let empty = work.filter.is_empty();
+        Callback::from(move |_: FocusEvent| {
+            menu.set(empty);
+            at.set(None);
+        })
     };
     let onleave = {
         let menu = menu_shown.clone();
-        Callback::from(move |event: FocusEvent| {
-            let next = event.related_target().and_then(|it| it.dyn_into::<web_sys::Element>().ok());
-            menu.set(next.is_some_and(|it| it.closest("#terms").ok().flatten().is_some()));
-        })
+        Callback::from(move |_: FocusEvent| menu.set(false))
     };
     let onkeydown = {
-        let menu = menu_shown.clone();
-        actor.on(move |actor, event: KeyboardEvent| match event.key().as_str() {
-            "Enter" | "ArrowDown" => {
-                event.prevent_default();
-                enter_table(actor);
-            }
-            "Escape" => menu.set(false),
-            _ => {}
+        let (menu, at, terms) = (menu_shown.clone(), menu_at.clone(), terms.clone());
+        actor.on(move |actor, event: KeyboardEvent| {
+            let usable = |at: &usize| terms.get(*at).is_some_and(Example::is_usable);
+            let next = match event.key().as_str() {
+                "Escape" => return menu.set(false),
+                "ArrowDown" if *menu => {
+                    (at.map_or(0, |at| at + 1)..terms.len()).find(usable).or(*at)
+                }
+                "ArrowUp" if *menu => at.and_then(|at| (0..at).rfind(usable)),
+                "Enter" if at.is_some() && *menu => {
+                    let term = at.and_then(|at| terms.get(at)).map(|one| one.term.clone());
+                    event.prevent_default();
+                    menu.set(false);
+                    return actor.work(move |work| work.set_filter(&term.unwrap_or_default()));
+                }
+                "Enter" | "ArrowDown" => {
+                    event.prevent_default();
+                    return enter_table(actor);
+                }
+                _ => return,
+            };
+            event.prevent_default();
+            at.set(next);
         })
     };
     let choose = |family: &'static str| {
@@ -332,6 +374,9 @@ fn FilterBar(props: &FilterProps) -> Html {
     let tree = actor
         .on(move |actor, _: MouseEvent| actor.update(|model| model.tree_shown = !model.tree_shown));
     let fold = actor.on(move |actor, _: MouseEvent| actor.work(OpenWork::toggle_folding));
+    let unlimit =
+        actor.on(move |actor, _: MouseEvent| actor.work(move |work| work.set_range(None)));
+    let by_member = actor.on(move |actor, _: MouseEvent| actor.work(OpenWork::toggle_by_member));
     let dtypes: Vec<String> = work.dtypes.iter().map(|(word, _)| word.clone()).collect();
     let states: Vec<String> = work
         .states
@@ -347,7 +392,8 @@ fn FilterBar(props: &FilterProps) -> Html {
                     <circle cx="5" cy="5" r="4" /><path d="m8 8 3.5 3.5" />
                 </svg>
                 { underlined(&work.filter) }
-                <input id="filter" type="text" value={work.filter.clone()} {oninput} {onkeydown} {onfocus} onblur={onleave.clone()} placeholder="filter, as in: weight shape:[4096,*]"
+                <input id="filter" type="text" value={work.filter.clone()} {oninput} {onkeydown} {onfocus} onblur={onleave} role="combobox" aria-autocomplete="list" aria-haspopup="listbox"
+                    aria-expanded={menu_shown.to_string()} aria-controls={menu_shown.then_some("terms")} aria-activedescendant={menu_at.filter(|_| *menu_shown).map(term_id)} placeholder="filter, as in: weight shape:[4096,*]"
                     aria-label="Filter keys" autocomplete="off" autocapitalize="off" spellcheck="false"
                     aria-invalid={work.filter_error.is_some().to_string()} />
                 if work.filter_error.is_some() {
@@ -364,16 +410,24 @@ fn FilterBar(props: &FilterProps) -> Html {
             </label>
             if let Some(error) = &work.filter_error {
                 <span class="filter-error" role="status">{ severity(Grade::Warning) }<span>{ error }</span></span>
-            } else if *menu_shown { <FilterMenu work={work.clone()} {onchoose} {onleave} /> }
+            } else if *menu_shown { <FilterMenu examples={(*terms).clone()} at={*menu_at} {onchoose} /> }
             <span class="chips" role="group" aria-label="Filters">
+                if let Some((from, to)) = work.range {
+                    { chip(true, Some("Show the whole file"), unlimit, html! { <>{ "bytes " }<span class="m">{ format!("{}\u{2013}{}", fmt::bytes(from), fmt::bytes(to)) }</span>{ " \u{d7}" }</> }) }
+                }
                 { chip(work.view.fold, FOLD, fold, html! { "fold layers" }) }
                 <span class="chips">
                 if dtypes.len() > 1 { { menu("dtype", &dtypes, current(&work.filter, "dtype:"), choose("dtype:")) } }
                 if states.len() > 1 { { menu("state", &states, current(&work.filter, "state:"), choose("state:")) } }
                 </span>
                 { sorting(&actor, work) }
-                { kind("kind:tensor", "tensors ", work.sums.tensors) }
-                { kind("kind:value", "values ", work.sums.values) }
+                if work.view.fold && matches!(work.view.sort, Some((Column::Bytes | Column::Params, _))) && !work.table.folds.is_empty() {
+                    { chip(work.view.by_member, Some("Sort layers by the size of one, not by their sum"), by_member, html! { "by member" }) }
+                }
+                if work.sums.tensors > 0 && work.sums.values > 0 {
+                    { kind("kind:tensor", "tensors ", work.sums.tensors) }
+                    { kind("kind:value", "values ", work.sums.values) }
+                }
                 { values::page::picker(&actor, work) }
             </span>
         </div>
@@ -445,6 +499,7 @@ fn status(actor: &Actor, work: &OpenWork, props: &WorkspaceProps) -> Html {
             if let Some(percent) = props.running {
                 <button class="textrow" onclick={show(Sheet::Convert)}><span><b>{ format!("writing {percent} %") }</b></span></button>
             }
+            { kept_outputs(actor, props.kept) }
             <button class="textrow only-s" onclick={open}>{ "Open" }</button>
             <button class="textrow only-s" onclick={show(Sheet::Share)}>{ "Share" }</button>
             <span class="opt dim" id="effort">{ effort(opened, &props.values_panel.scan) }</span>

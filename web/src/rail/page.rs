@@ -10,16 +10,21 @@ use yew::prelude::*;
 use crate::page::drop::DroppedFile;
 use crate::page::grade::{grade_mark, grade_text};
 use crate::page::hooks::ByAddress;
-use crate::page::marks::{classes, when};
+use crate::page::marks::{chosen, classes, prose, typed, when};
 use crate::page::model::PageModel;
 use crate::page::model::actor::Actor;
 use crate::page::pair;
 use crate::protocol::ToWorker;
-use crate::rail::state::{Rail, RailEntry};
+use crate::rail::state::{Rail, RailEntry, RailOrder};
 use crate::state::fmt;
 
 /// Maximum number of checkpoints that are opened in advance to check whether they are damaged.
 const MAX_CHECKED: usize = 64;
+
+/// The characters after which a name wraps.
+const BREAKS: [char; 4] = ['.', '/', '_', '-'];
+/// Number of checkpoints from which on the list can be filtered and sorted.
+const MIN_TOOLS: usize = 6;
 
 /// Properties of the list.
 #[derive(Properties, PartialEq)]
@@ -51,6 +56,25 @@ pub fn RailPane(props: &RailProps) -> Html {
             }
         });
     }
+    let sort = use_state(RailOrder::default);
+    let filter = use_state(String::new);
+    let shown = props.rail.shown(*sort, &filter);
+    let count = props.rail.entries.len();
+    let oninput = {
+        let filter = filter.clone();
+        Callback::from(move |event: InputEvent| {
+            if let Some(text) = typed(&event) {
+                filter.set(text);
+            }
+        })
+    };
+    let onsort = {
+        let sort = sort.clone();
+        Callback::from(move |event: Event| {
+            let word = chosen(&event).unwrap_or_default();
+            sort.set(RailOrder::ALL.into_iter().find(|it| it.word() == word).unwrap_or_default());
+        })
+    };
     let compare = props.rail.pair().map(|(first, second)| {
         let files = props.files.clone();
         actor.on(move |actor, _: MouseEvent| {
@@ -70,11 +94,22 @@ pub fn RailPane(props: &RailProps) -> Html {
                     <button class="btn small" id="compare-ticked" {onclick}>{ if props.rail.entries.len() == 2 { "Compare both" } else { "Compare ticked" } }</button>
                 }
             </div>
+            if count >= MIN_TOOLS {
+                <div class="railtools">
+                    <label class="inp"><input type="text" id="filter-files" value={(*filter).clone()} {oninput}
+                        placeholder="filter files" aria-label="Filter files" autocomplete="off" spellcheck="false" /></label>
+                    <label class="chip menu">{ "sort" }<select aria-label="Sort files" onchange={onsort}>
+                        { for RailOrder::ALL.into_iter().map(|order| html! { <option value={order.word()} selected={order == *sort}>{ order.word() }</option> }) }
+                    </select></label>
+                </div>
+            }
             <ul ref={node} aria-label="Dropped checkpoints">
-                { for props.rail.entries.iter().enumerate().map(|(index, entry)| {
+                { for shown.iter().map(|&index| {
+                    let entry = &props.rail.entries[index];
                     line(&actor, &props.files, entry, at == Some(index), props.rail.ticked.contains(&entry.main))
                 }) }
             </ul>
+            if shown.is_empty() { <p class="empty">{ "No file has this in its name." }</p> }
         </section>
     }
 }
@@ -119,9 +154,12 @@ fn line(
         <li key={main} class={classes(&[when(at, "at")])} data-file={main.to_string()} data-name={name.clone()} data-state={state}>
             <input type="checkbox" class="cb" checked={ticked} onchange={tick} aria-label={format!("Compare {name}")} title="Tick two to compare them" />
             <button onclick={open} aria-current={at.then_some("true")} title={format!("{name}: {files}{}, {word}", fmt::bytes(entry.bytes))}>
-                <span class="n m">{ name.clone() }</span>
+                <span class="n m">{ for name.split_inclusive(BREAKS).map(|part| html! { <>{ part }<wbr /></> }) }</span>
+                <span class="num at-step">{ entry.step.map(fmt::exact) }</span>
                 <span class="num">{ fmt::bytes(entry.bytes) }</span>
-                { grade_mark(grade) }<span class="vh">{ word }</span>
+                { grade_mark(grade) }
+                if state == "unreadable" || grade.is_some_and(|grade| !grade.is_good()) { <span class="why">{ prose(&word) }</span> }
+                else { <span class="vh">{ word }</span> }
             </button>
         </li>
     }

@@ -41,7 +41,54 @@ pub struct Rail {
     pub ticked: Vec<u32>,
 }
 
+/// The order in which the list is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum RailOrder {
+    /// By step, then by name.
+    #[default]
+    Name,
+    /// The largest first.
+    Size,
+    /// The worst grade first, then what was not checked.
+    Grade,
+}
+
+impl RailOrder {
+    /// All orders.
+    pub const ALL: [Self; 3] = [Self::Name, Self::Size, Self::Grade];
+
+    /// Returns its name.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Name => "step, name",
+            Self::Size => "size",
+            Self::Grade => "grade",
+        }
+    }
+}
+
 impl Rail {
+    /// Returns the indices of the entries to show: those whose names have all words of the filter,
+    /// whatever their case.
+    pub fn shown(&self, order: RailOrder, filter: &str) -> Vec<usize> {
+        let filter = filter.to_lowercase();
+        let has = |at: &usize| {
+            let name = self.entries[*at].name.to_lowercase();
+            filter.split_whitespace().all(|word| name.contains(word))
+        };
+        let mut shown: Vec<usize> = (0..self.entries.len()).filter(has).collect();
+        let grade = |at: usize| self.entries[at].check.as_ref().map(|check| check.grade);
+        match order {
+            RailOrder::Name => {}
+            RailOrder::Size => order_by(&mut shown, |at| std::cmp::Reverse(self.entries[at].bytes)),
+            RailOrder::Grade => order_by(&mut shown, |at| {
+                // What can't be read comes first.
+                std::cmp::Reverse(grade(at).map(|grade| (grade.is_none(), grade)))
+            }),
+        }
+        shown
+    }
+
     /// Lists the checkpoints found among files; `None` if there is only one.
     pub fn new(found: Vec<FoundCheckpoint>, files: &[FileName]) -> Option<Self> {
         if found.len() < 2 {
@@ -127,6 +174,10 @@ impl Rail {
     }
 }
 
+fn order_by<K: Ord>(shown: &mut [usize], key: impl Fn(usize) -> K) {
+    statelens_checkpoint::order::by(shown, |one, other| key(*one).cmp(&key(*other)));
+}
+
 /// Returns the length of the folders that all names begin with, including the last slash.
 fn shared_folders(found: &[FoundCheckpoint]) -> usize {
     let Some(first) = found.first() else { return 0 };
@@ -199,6 +250,19 @@ mod tests {
         ] {
             assert_eq!(step(path), expected, "{path}");
         }
+    }
+
+    #[test]
+    fn list_is_filtered_and_sorted() {
+        let mut rail = rail(&["a/One.pt", "a/two.pt", "b/one.bin"]).unwrap();
+        rail.set_grade(1, Some(FileGrade::Dangerous), String::new());
+        rail.set_grade(2, None, String::new());
+        for (at, bytes) in [(0, 5), (1, 9), (2, 7)] {
+            rail.entries[at].bytes = bytes;
+        }
+        assert_eq!(rail.shown(RailOrder::Name, "ONE"), [0, 2]);
+        assert_eq!(rail.shown(RailOrder::Size, ""), [1, 2, 0]);
+        assert_eq!(rail.shown(RailOrder::Grade, ""), [2, 1, 0], "unreadable, dangerous, unknown");
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use statelens_checkpoint::{Error, Layout, Result, Tensor, TensorId, Unwatched, Value};
+use statelens_checkpoint::{Error, Layout, Result, Tensor, TensorId, Unwatched, Value, order};
 use statelens_tensor::{BUFFER, Machine as _, drain};
 use statelens_values::Accumulator;
 use statelens_values::weights::{
@@ -34,6 +34,8 @@ const SAMPLE: u64 = 64 << 20;
 /// Number of tensors whose histograms are all kept; beyond it, those of small tensors are discarded
 /// and computed again when needed.
 const MAX_HISTOGRAMS: usize = 20_000;
+/// Number of values below which the histograms of a tensor are computed only when it is selected.
+const MIN_HISTOGRAM: u64 = 512;
 
 /// Begins reading all tensors.
 pub(crate) fn start_scan(session: &SharedSession, job: Job, _: ScanRequest, _: &JsValue) {
@@ -121,6 +123,15 @@ fn rows(open: &OpenCheckpoint) -> Vec<(TensorId, u32)> {
         .collect()
 }
 
+/// Sorts tensors by their places in the files, so that they are read from one stream.
+fn in_file_order(open: &OpenCheckpoint, ids: &mut [TensorId]) {
+    let place = |id: &TensorId| match open.checkpoint.tensor(*id).map(|tensor| &tensor.layout) {
+        Ok(Layout::Span(span)) => (span.file.0, span.offset),
+        _ => (u32::MAX, 0),
+    };
+    order::by_key(ids, place);
+}
+
 /// Reads all tensors whose values are not known yet. Posts their statistics, and calls `progress`
 /// with the bytes done and in total.
 pub(crate) async fn scan(
@@ -141,6 +152,7 @@ pub(crate) async fn scan(
             None => wanted.push(*id),
         }
     }
+    in_file_order(open, &mut wanted);
     let mut survey = Survey::divided(open.checkpoint.clone(), wanted, PART).hashing_repeated();
     let mut updates =
         ScanUpdates { job, open, progress: &progress, of: &of, fresh, before: (0, 0) };
@@ -229,18 +241,20 @@ impl ScanUpdates<'_> {
             let mut found = found.borrow_mut();
             match outcome {
                 TensorOutcome::Read(summary) => {
-                    let measured = Measured::of(&summary);
-                    let rows = self.of.get(&id).into_iter().flatten();
-                    self.fresh.extend(rows.map(|row| (*row, (&measured.statistics).into())));
-                    found.unread.remove(&id);
                     let quick = || {
                         let tensor = self.open.checkpoint.tensor(id);
                         tensor.is_ok_and(|tensor| is_quick(self.open, tensor))
                     };
-                    let measured = match found.measured.len() > MAX_HISTOGRAMS && quick() {
-                        true => measured.without_histograms(),
-                        false => measured,
+                    let statistics = summary.statistics();
+                    let many = found.measured.len() > MAX_HISTOGRAMS;
+                    let small = statistics.count < MIN_HISTOGRAM;
+                    let measured = match (many || small) && quick() {
+                        true => Measured { statistics, ..Measured::default() },
+                        false => Measured::of(&summary),
                     };
+                    let rows = self.of.get(&id).into_iter().flatten();
+                    self.fresh.extend(rows.map(|row| (*row, (&measured.statistics).into())));
+                    found.unread.remove(&id);
                     found.measured.insert(id, measured.into());
                 }
                 TensorOutcome::Hash(hash) => {

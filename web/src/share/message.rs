@@ -18,6 +18,8 @@ pub struct SharedSummary {
     pub measured: bool,
     /// Bytes of the HTML, Markdown and JSON files.
     pub sizes: [u64; 3],
+    /// A picture to paste, as SVG.
+    pub picture: String,
     /// The first lines of the list that the link holds, folded.
     pub lines: Vec<SharedLine>,
     /// The number of further lines.

@@ -5,8 +5,8 @@ use std::rc::Rc;
 
 use statelens_checkpoint::{Layout, TensorId, float_repr, shape_text};
 use statelens_describe::share::{
-    LeafSummary, LinkOptions, LinkParts, Outline, lines, link, open_link, structure_fingerprint,
-    without_link, write_html, write_json, write_markdown,
+    KeysAs, LeafSummary, LinkOptions, LinkParts, Outline, lines, link, open_link,
+    structure_fingerprint, without_link, write_html, write_json, write_markdown, write_picture,
 };
 use statelens_values::SummaryStatistics;
 
@@ -127,6 +127,7 @@ impl MadeSummary {
             parts,
             measured: self.outline.entries.iter().any(|entry| entry.statistics.is_some()),
             sizes: self.sizes,
+            picture: write_picture(&self.outline, options.keys == KeysAs::Plain),
             lines: lines.collect(),
             more: all.len().saturating_sub(MAX_LINES) as u64,
             structure: structure_fingerprint(&self.outline.entries).short,

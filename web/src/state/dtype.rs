@@ -109,17 +109,32 @@ pub fn gauge(dtype: &str) -> &'static str {
 
 /// Returns the short word for a dtype, as in `bf16` for `bfloat16`.
 pub fn short(dtype: &str) -> String {
+    if let Some(code) = numpy_code(dtype) {
+        return code;
+    }
     let (head, tail) = short_parts(dtype);
     format!("{head}{tail}")
 }
 
 /// Returns whether a text is the short word for a dtype.
 pub fn is_short(dtype: &str, text: &str) -> bool {
+    if let Some(code) = numpy_code(dtype) {
+        return code.eq_ignore_ascii_case(text);
+    }
     let (head, tail) = short_parts(dtype);
     match text.get(..head.len()) {
         Some(start) => start == head && text[head.len()..].eq_ignore_ascii_case(tail),
         None => false,
     }
+}
+
+/// Returns NumPy's code for texts, bytes and records, whose names count bits: `U5` for `str160`.
+fn numpy_code(dtype: &str) -> Option<String> {
+    let kinds = [("str", 'U', 32), ("bytes", 'S', 8), ("void", 'V', 8)];
+    kinds.into_iter().find_map(|(name, letter, each)| {
+        let bits: u64 = dtype.strip_prefix(name)?.parse().ok()?;
+        bits.is_multiple_of(each).then(|| format!("{letter}{}", bits / each))
+    })
 }
 
 fn short_parts(dtype: &str) -> (&'static str, &str) {
@@ -160,6 +175,9 @@ mod tests {
             ("bool", "bool"),
             ("qint32", "qint32"),
             ("bits1x8", "bits1x8"),
+            ("str160", "U5"),
+            ("bytes16", "S2"),
+            ("void192", "V24"),
         ] {
             assert_eq!(short(dtype), expected);
             assert!(is_short(dtype, expected) && !is_short(dtype, &dtype[1..]), "{dtype}");

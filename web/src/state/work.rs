@@ -21,7 +21,7 @@ use crate::state::dtype::DTypeFamily;
 use crate::state::work::layers::layer_starts;
 use crate::table::state::fit::{ColumnWidths, FittingColumns, KeyLines, KeyWidths};
 use crate::table::state::{Column, DEFAULT_COLUMNS, Fold, SortedRows, Table, TableLine, TableView};
-use crate::tape::state::StateShare;
+use crate::tape::state::{StateShare, TapeMark, TapeMarkKind, takes_room};
 use crate::tree::state::Tree;
 use crate::values::message::RowStatistics;
 use crate::{tape, tree};
@@ -63,6 +63,10 @@ pub struct OpenWork {
     pub starts: Rc<Vec<u64>>,
     /// The ranges of bytes of the tape whose data are missing.
     pub missing: Rc<Vec<(u64, u64)>>,
+    /// Marks on the tape: tensors with values that are not finite.
+    pub marks: Rc<Vec<TapeMark>>,
+    /// The range of the tape that the table is limited to.
+    pub range: Option<(u64, u64)>,
     /// The bytes of the tape at which layers begin.
     pub layers: Rc<Vec<u64>>,
     /// Top-level keys with their sums, in order; empty if there are too many to choose from, as in
@@ -124,6 +128,7 @@ impl PartialEq for OpenWork {
             && self.scroll == other.scroll
             && self.searching() == other.searching()
             && self.filter == other.filter
+            && self.range == other.range
             && self.filter_error == other.filter_error
             && self.view == other.view
             && match (&self.noticed, &other.noticed) {
@@ -162,6 +167,8 @@ impl OpenWork {
             parts: Rc::new(tape::state::parts(&rows, dot)),
             starts: Rc::new(starts),
             missing: Rc::new(missing),
+            marks: Rc::default(),
+            range: None,
             layers: Rc::new(layers),
             states: Rc::new(states),
             dtypes: Rc::new(dtypes(&rows)),
@@ -255,6 +262,22 @@ impl OpenWork {
         Some(line)
     }
 
+    /// Limits the table to the tensors in a range of the tape; `None` shows all.
+    pub fn set_range(&mut self, range: Option<(u64, u64)>) {
+        self.range = range;
+        let text = self.filter.clone();
+        self.set_filter(&text);
+    }
+
+    /// Removes the rows that are not in the chosen range of the tape.
+    fn limit(&self, rows: &mut Vec<u32>) {
+        let Some((from, to)) = self.range else { return };
+        rows.retain(|&at| {
+            let (row, start) = (&self.rows[at as usize], self.starts[at as usize]);
+            takes_room(row) && start < to && start.saturating_add(row.bytes) > from
+        });
+    }
+
     /// Changes the filter.
     pub fn set_filter(&mut self, text: &str) {
         text.clone_into(&mut self.filter);
@@ -278,8 +301,10 @@ impl OpenWork {
     pub fn continue_search(&mut self) {
         let Some(mut search) = self.search.take() else { return };
         if search.run_batch(&self.rows, &self.view.weights) {
-            let found = search.found();
-            if found.is_empty()
+            let mut found = search.found();
+            let is_empty = found.is_empty();
+            self.limit(&mut found);
+            if is_empty
                 && let Some(filter) = Filter::parse(&self.filter)
                     .ok()
                     .and_then(|filter| filter.loosened(self.looseness))
@@ -294,7 +319,8 @@ impl OpenWork {
                 self.rearrange();
             }
         } else {
-            if let Some(first) = search.first() {
+            if let Some(mut first) = search.first() {
+                self.limit(&mut first);
                 self.chosen = Rc::new(first);
                 self.rearrange();
             }
@@ -331,6 +357,12 @@ impl OpenWork {
         self.scroll += 1;
     }
 
+    /// Sorts folds by the size of one member, or by their sums.
+    pub fn toggle_by_member(&mut self) {
+        self.view.by_member = !self.view.by_member;
+        self.rearrange();
+    }
+
     /// Sorts by a column; repeated calls go from the first direction to the other, then to file
     /// order. Numbers are descending first.
     pub fn sort_by(&mut self, column: Column) {
@@ -346,6 +378,14 @@ impl OpenWork {
     /// Stores statistics. A table that is sorted or filtered by them is rearranged at the `end`,
     /// and before that if it is small.
     pub fn add_values(&mut self, read: RowStatistics, end: bool) {
+        let odd = read.iter().filter(|(_, of)| of.nan + of.infinite > 0).filter_map(|(row, _)| {
+            let at = *row as usize;
+            TapeMark::of(self.rows.get(at)?, *self.starts.get(at)?, TapeMarkKind::NotFinite)
+        });
+        let odd: Vec<TapeMark> = odd.filter(|mark| !self.marks.contains(mark)).collect();
+        if !odd.is_empty() {
+            Rc::make_mut(&mut self.marks).extend(odd);
+        }
         self.view.weights.take(read);
         if !end && self.rows.len() > MAX_LIVE_ROWS {
             return;
@@ -416,7 +456,8 @@ impl OpenWork {
     /// Selects a leaf from outside the table, which scrolls to it. A filter that hides the leaf is
     /// cleared.
     pub fn select_row(&mut self, row: u32) {
-        if self.table.place(row).is_none() && !self.filter.is_empty() {
+        if self.table.place(row).is_none() && (!self.filter.is_empty() || self.range.is_some()) {
+            self.range = None;
             self.set_filter("");
         }
         self.select(Selection::Row(row));

@@ -11,7 +11,7 @@ use crate::page::marks::{HATCHED, classes, when};
 use crate::state::dtype::DTypeFamily;
 use crate::state::dtype::{self, short};
 use crate::state::fmt;
-use crate::tape::state::{StateShare, Tape, lay_out};
+use crate::tape::state::{StateShare, Tape, TapeMark, TapeMarkKind, TapeZoom, lay_out};
 
 /// Properties of a tape.
 #[derive(Properties, PartialEq)]
@@ -24,6 +24,18 @@ pub struct TapeProps {
     /// The ranges of bytes whose data are missing.
     #[prop_or_default]
     pub missing: Rc<Vec<(u64, u64)>>,
+    /// Marks of tensors.
+    #[prop_or_default]
+    pub marks: Rc<Vec<TapeMark>>,
+    /// The range that was brushed.
+    #[prop_or_default]
+    pub range: Option<(u64, u64)>,
+    /// Returns the name of what is at a byte, shown under the pointer.
+    #[prop_or_default]
+    pub namer: Option<Callback<u64, Option<String>>>,
+    /// Called with a range of bytes that was dragged over.
+    #[prop_or_default]
+    pub onbrush: Option<Callback<(u64, u64)>>,
     /// The selected byte.
     #[prop_or_default]
     pub lens: Option<u64>,
@@ -47,10 +59,17 @@ pub fn TapeView(props: &TapeProps) -> Html {
     let node = use_node_ref();
     let (width, _) = use_size(&node);
     let small = use_small();
+    let zoom = use_state(|| TapeZoom::WHOLE);
+    // The place of the pointer, and where it was pressed, in pixels.
+    let pointer = use_state(|| None::<f64>);
+    let pressed = use_mut_ref(|| None::<f64>);
+    let brushing = use_state(|| None::<f64>);
+    let whole = width * zoom.times();
     let tape = use_memo(
-        (props.parts.clone(), props.layers.clone(), width as u32),
+        (props.parts.clone(), props.layers.clone(), whole as u32),
         |(parts, layers, width)| lay_out(parts, layers, f64::from(*width)),
     );
+    let shift = zoom.from * whole;
     let named = props.parts.iter().any(|part| !part.name.is_empty());
     let top = if !named {
         2.0
@@ -61,17 +80,82 @@ pub fn TapeView(props: &TapeProps) -> Html {
     };
     let height = top + 31.0;
     let total = tape.total;
+    let byte_at = {
+        let zoom = *zoom;
+        move |x: f64| zoom.byte(x / width.max(1.0), total)
+    };
     let pick = props.onpick.clone().map(|onpick| {
+        let (brushing, pressed, onbrush) =
+            (brushing.clone(), pressed.clone(), props.onbrush.clone());
         Callback::from(move |event: MouseEvent| {
-            if width > 0.0 {
-                let x = f64::from(event.offset_x()).clamp(0.0, width);
-                onpick.emit((x / width * total as f64) as u64);
+            let x = f64::from(event.offset_x());
+            let start = pressed.take();
+            // Releasing the button after a drag is a click, too.
+            match (start.filter(|_| brushing.is_some()), &onbrush) {
+                (Some(start), Some(onbrush)) => {
+                    onbrush.emit((byte_at(start.min(x)), byte_at(start.max(x))));
+                }
+                _ if width > 0.0 => onpick.emit(byte_at(x)),
+                _ => {}
+            }
+            brushing.set(None);
+        })
+    });
+    let picks = pick.is_some();
+    let onmousedown = picks.then(|| {
+        let pressed = pressed.clone();
+        Callback::from(move |event: MouseEvent| {
+            *pressed.borrow_mut() = Some(f64::from(event.offset_x()));
+        })
+    });
+    let onmousemove = picks.then(|| {
+        let (pointer, pressed, brushing) = (pointer.clone(), pressed.clone(), brushing.clone());
+        Callback::from(move |event: MouseEvent| {
+            let x = f64::from(event.offset_x());
+            pointer.set(Some(x));
+            let start = pressed.borrow().filter(|_| event.buttons() & 1 == 1);
+            let far = start.filter(|start| brushing.is_some() || (x - start).abs() > BRUSH);
+            if far.is_some() || brushing.is_some() {
+                brushing.set(far);
             }
         })
     });
+    let onmouseleave = picks.then(|| {
+        let (pointer, brushing) = (pointer.clone(), brushing.clone());
+        Callback::from(move |_: MouseEvent| {
+            pointer.set(None);
+            brushing.set(None);
+        })
+    });
+    let onwheel = picks.then(|| {
+        let zoom = zoom.clone();
+        Callback::from(move |event: WheelEvent| {
+            let place = f64::from(event.offset_x()) / width.max(1.0);
+            let factor = if event.delta_y() < 0.0 { ZOOM } else { 1.0 / ZOOM };
+            zoom.set(zoom.zoomed(factor, place.clamp(0.0, 1.0)));
+        })
+    });
+    let unzoom = {
+        let zoom = zoom.clone();
+        Callback::from(move |_: MouseEvent| zoom.set(TapeZoom::WHOLE))
+    };
+    let is_zoomed = *zoom != TapeZoom::WHOLE;
+    let named_at = pointer.zip(props.namer.clone());
+    let name = named_at.and_then(|(x, namer)| Some((x, namer.emit(byte_at(x))?)));
+    let mark_at = pointer.map(byte_at).and_then(|byte| {
+        let near = (width.max(1.0) * zoom.times()).recip() * total as f64 * 5.0;
+        let is_near = |mark: &&TapeMark| {
+            let (start, end) = (mark.bytes.0 as f64 - near, mark.bytes.1 as f64 + near);
+            mark.kind == TapeMarkKind::NotFinite && (start..=end).contains(&(byte as f64))
+        };
+        props.marks.iter().find(is_near)
+    });
     let onkeydown = props.onstep.clone().map(|onstep| {
+        let zoom = zoom.clone();
         Callback::from(move |event: KeyboardEvent| {
             let by = match event.key().as_str() {
+                "+" | "=" => return zoom.set(zoom.zoomed(ZOOM, 0.5)),
+                "-" => return zoom.set(zoom.zoomed(1.0 / ZOOM, 0.5)),
                 "ArrowRight" | "ArrowUp" => 1,
                 "ArrowLeft" | "ArrowDown" => -1,
                 "PageUp" => 20,
@@ -88,21 +172,78 @@ pub fn TapeView(props: &TapeProps) -> Html {
     let slides = onkeydown.is_some();
     let lensed = props.lens.unwrap_or_default();
     html! {
-        <div class={classes(&["tapeview", when(pick.is_some(), "picks")])} ref={node} {onkeydown}
+        <div class={classes(&["tapeview", when(picks, "picks"), when(is_zoomed, "zoomed")])} ref={node} {onkeydown} {onmousemove} {onmouseleave} {onmousedown} {onwheel}
             role={slides.then_some("slider")} tabindex={slides.then_some("0")} aria-label={slides.then(|| describe(&props.parts))}
             aria-valuemin={slides.then_some("0")} aria-valuemax={slides.then(|| total.to_string())} aria-valuenow={slides.then(|| lensed.to_string())}
             aria-valuetext={slides.then(|| props.at.clone().unwrap_or_else(|| "nothing selected".into()))}>
             if width > 0.0 && total > 0 {
                 <svg width={width.to_string()} height={height.to_string()} viewBox={format!("0 0 {width} {height}")}
                     role={(!slides).then_some("img")} aria-hidden={slides.then_some("true")} aria-label={(!slides).then(|| describe(&props.parts))} onclick={pick}>
-                    { stretches(&tape, top, props.done) }
-                    { gaps(&props.missing, width / total as f64, top) }
-                    { axis(&tape, top) }
-                    { labels(&tape, small, width) }
-                    if let Some(byte) = props.lens { { lens(byte as f64 / total as f64 * width, top, small) } }
+                    <g transform={is_zoomed.then(|| format!("translate({:.1} 0)", -shift))}>
+                        { stretches(&tape, top, props.done) }
+                        { gaps(&props.missing, whole / total as f64, top) }
+                        if let Some(range) = props.range { { brushed(range, whole / total as f64, top) } }
+                        { axis(&tape, top) }
+                        { labels(&tape, small, whole) }
+                        { marks(&props.marks, whole / total as f64, top) }
+                        if let Some(byte) = props.lens { { lens(byte as f64 / total as f64 * whole, top, small) } }
+                    </g>
+                    if let Some((start, x)) = (*brushing).zip(*pointer) {
+                        <rect class="brush" x={format!("{:.1}", start.min(x))} y={(top - 2.0).to_string()} width={format!("{:.1}", (x - start).abs())} height="16" />
+                    }
                 </svg>
             }
+            if let Some((x, name)) = name {
+                <span class={classes(&["tapetip", when(x > width / 2.0, "left")])} aria-hidden="true" style={format!("--x:{x:.0}px")}>
+                    if mark_at.is_some() { <b class="w-warn">{ "NaN or Inf \u{b7} " }</b> }
+                    <span class="m">{ mark_at.map_or(name, |mark| visible(&mark.key)) }</span></span>
+            }
+            if is_zoomed {
+                <button class="btn small unzoom" onclick={unzoom} onmousedown={Callback::from(|event: MouseEvent| event.stop_propagation())}>{ format!("{:.0}\u{d7} \u{b7} whole", zoom.times()) }</button>
+            }
         </div>
+    }
+}
+
+/// Pixels that the pointer moves before a press becomes a drag.
+const BRUSH: f64 = 4.0;
+/// The factor of a step of zooming.
+const ZOOM: f64 = 1.5;
+/// Pixels between two marks of the same kind.
+const MARKS_APART: f64 = 6.0;
+
+/// Renders the range that the table is limited to.
+fn brushed((from, to): (u64, u64), scale: f64, top: f64) -> Html {
+    let (x, wide) = (from as f64 * scale, (to - from) as f64 * scale);
+    html! { <rect class="brush" x={format!("{x:.1}")} y={(top - 2.0).to_string()} width={format!("{:.1}", wide.max(1.0))} height="16" /> }
+}
+
+/// Renders the marks: triangles over tensors that are not finite, and a line below those that differ.
+fn marks(marks: &[TapeMark], scale: f64, top: f64) -> Html {
+    let mut last = f64::NEG_INFINITY;
+    let triangle = |mark: &TapeMark| {
+        let x = (mark.bytes.0 + mark.bytes.1) as f64 / 2.0 * scale;
+        if (x - last).abs() < MARKS_APART {
+            return html! {};
+        }
+        last = x;
+        html! { <path class="notfinite" d={format!("M{x:.1} {:.1}l4.5 -7h-9z", top + 3.0)} /> }
+    };
+    let mut differing = String::new();
+    let mut end = f64::NEG_INFINITY;
+    for mark in marks.iter().filter(|mark| mark.kind == TapeMarkKind::Differs) {
+        let (from, to) = (mark.bytes.0 as f64 * scale, mark.bytes.1 as f64 * scale);
+        let (from, to) = (from.max(end), to.max(from + 1.0));
+        if to > from {
+            differing.push_str(&format!("M{from:.1} {}H{to:.1}", top + 14.5));
+        }
+        end = to.max(end);
+    }
+    html! {
+        <>
+            if !differing.is_empty() { <path class="differs" d={differing} /> }
+            { for marks.iter().filter(|mark| mark.kind == TapeMarkKind::NotFinite).map(triangle) }
+        </>
     }
 }
 

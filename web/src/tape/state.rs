@@ -10,6 +10,65 @@ use statelens_checkpoint::order;
 /// Width of a character of the tape's 10.5 px mono face.
 const CHAR: f64 = 6.33;
 
+/// What a mark on the tape says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TapeMarkKind {
+    /// A tensor has values that are NaN or infinite.
+    NotFinite,
+    /// A tensor differs from that of the other checkpoint.
+    Differs,
+}
+
+/// A mark on the tape.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TapeMark {
+    pub kind: TapeMarkKind,
+    /// The bytes of the tensor on the tape.
+    pub bytes: (u64, u64),
+    /// The key of the tensor.
+    pub key: String,
+}
+
+impl TapeMark {
+    /// Returns the mark of a row that begins at `start`; `None` if it takes no room.
+    pub fn of(row: &Row, start: u64, kind: TapeMarkKind) -> Option<Self> {
+        let bytes = (start, start.saturating_add(row.bytes));
+        takes_room(row).then(|| Self { kind, bytes, key: row.key.clone() })
+    }
+}
+
+/// The part of a tape that is shown, as fractions of the whole.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct TapeZoom {
+    pub from: f64,
+    pub to: f64,
+}
+
+impl TapeZoom {
+    /// The whole tape.
+    pub const WHOLE: Self = Self { from: 0.0, to: 1.0 };
+    /// The smallest part that is shown.
+    const LEAST: f64 = 1.0 / 256.0;
+
+    /// Returns how many times as large as the whole tape it shows a part.
+    pub fn times(self) -> f64 {
+        1.0 / (self.to - self.from)
+    }
+
+    /// Zooms by a factor around a place, given as a fraction of what is shown.
+    pub fn zoomed(self, factor: f64, place: f64) -> Self {
+        let wide = self.to - self.from;
+        let next = (wide / factor).clamp(Self::LEAST, 1.0);
+        let from = (self.from + place * (wide - next)).clamp(0.0, 1.0 - next);
+        Self { from, to: from + next }
+    }
+
+    /// Returns the byte at a fraction of what is shown.
+    pub fn byte(self, place: f64, total: u64) -> u64 {
+        ((self.from + place.clamp(0.0, 1.0) * (self.to - self.from)) * total as f64) as u64
+    }
+}
+
 /// A stretch of one colour.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Stretch {
@@ -379,6 +438,16 @@ fn places(step: f64) -> usize {
 mod tests {
     use super::*;
     use crate::state::sample::{gpt, tensor, value};
+
+    #[test]
+    fn zooming_keeps_the_place_under_the_pointer() {
+        let half = TapeZoom::WHOLE.zoomed(2.0, 0.25);
+        assert_eq!(half, TapeZoom { from: 0.125, to: 0.625 });
+        assert_eq!((half.byte(0.25, 1000), half.times()), (250, 2.0));
+        assert_eq!(half.zoomed(0.5, 0.25), TapeZoom::WHOLE);
+        let end = (0..20).fold(TapeZoom::WHOLE, |zoom, _| zoom.zoomed(2.0, 1.0));
+        assert_eq!((end.to, end.times()), (1.0, 256.0));
+    }
 
     #[test]
     fn tape_length_is_the_size_of_the_state() {

@@ -10,7 +10,7 @@ use yew::prelude::*;
 use crate::model_description;
 use crate::model_description::message::ModelDescription;
 use crate::page::hooks::{ByAddress, use_size, use_small};
-use crate::page::marks::{classes, lined, when};
+use crate::page::marks::{classes, lined, one_of, when};
 use crate::page::model::actor::Actor;
 use crate::page::text_width::character_width;
 use crate::page::viewport::{LineLayout, is_visible, reveal, use_viewport};
@@ -24,9 +24,9 @@ pub struct TreeProps {
     pub work: OpenWork,
     /// The worker's description of the model.
     pub description: Option<Rc<ModelDescription>>,
-    /// Content above the tree.
+    /// The list of files, if there are several, and whether it is shown instead of the tree.
     #[prop_or_default]
-    pub children: Html,
+    pub files: Option<(Html, bool)>,
 }
 
 /// The tree of modules.
@@ -75,21 +75,34 @@ pub fn TreePane(props: &TreeProps) -> Html {
             }
         })
     };
+    let has_files = props.files.as_ref().is_some_and(|(_, shown)| *shown);
     // Only lines in the document can be referenced by `aria-activedescendant`.
     let active = at.filter(|at| (viewport.first..viewport.end).contains(at));
     html! {
         <nav class="tree" aria-label="Tree">
-            { props.children.clone() }
-            <div class="pane-h state-h"><b>{ "State" }</b><span class="lab">{ "bytes" }</span></div>
-            <div class="lines" ref={node} role="tree" aria-label="State" tabindex="0" onkeydown={keys} onscroll={viewport.onscroll}
+            if let Some((list, shown)) = &props.files {
+                <div class="pane-h"><span class="seg small" role="tablist" aria-label="Left pane">
+                    { side(&actor, "Files", *shown, true) }{ side(&actor, "Tree", !*shown, false) }</span></div>
+                if *shown { { list.clone() } }
+            } else {
+                <div class="pane-h state-h"><b>{ "State" }</b><span class="lab">{ "bytes" }</span></div>
+            }
+            <div class="lines" hidden={has_files} ref={node} role="tree" aria-label="State" tabindex="0" onkeydown={keys} onscroll={viewport.onscroll}
                 aria-activedescendant={active.map(|at| format!("branch-{at}"))}>
                 <ul role="presentation" style={format!("height:{total}px")}>
                     { for (viewport.first..viewport.end).map(|index| line(&actor, work, index, at == Some(index), lines.top(index)..lines.top(index + 1), room)) }
                 </ul>
             </div>
-            if let Some(description) = &props.description { { model_description::page::footer(&actor, description, work.selection.is_none()) } }
+            if let Some(description) = props.description.as_ref().filter(|_| !has_files) { { model_description::page::footer(&actor, description, work.selection.is_none()) } }
         </nav>
     }
+}
+
+/// Renders a tab of the pane.
+fn side(actor: &Actor, name: &'static str, on: bool, files: bool) -> Html {
+    let onclick =
+        actor.on(move |actor, _: MouseEvent| actor.update(move |model| model.files_shown = files));
+    one_of("tab", on, name, onclick)
 }
 
 /// Pixels kept free above a line that is scrolled to; twice that below it.
@@ -141,26 +154,51 @@ fn line(
         branch.family.class(),
     ]);
     let lines = tree.text_lines(trie, index, room, &character_width);
-    let (number, siblings) = branch.place;
+    let (place_of, siblings) = branch.place;
+    let number = number(work, index);
     html! {
         <li key={index} id={format!("branch-{index}")} {class} role="treeitem" aria-level={(branch.level + 1).to_string()}
-            aria-posinset={number.to_string()} aria-setsize={siblings.to_string()}
+            aria-posinset={place_of.to_string()} aria-setsize={siblings.to_string()}
             aria-selected={selected.to_string()} aria-expanded={branch.open.map(|open| open.to_string())}
             style={format!("top:{}px;height:{}px;--l:{};--w:{share:.2}%", place.start, place.end - place.start, branch.level)} onclick={select} title={visible(&tree.path(trie, index))}>
-            <span class="n">
-                <span class="twist" aria-hidden="true" onclick={branch.open.map(|_| toggle)}></span>
+            // Screen readers would pause where a name wraps.
+            <span class="vh">{ spoken(work, index) }</span>
+            <span class="n" aria-hidden="true">
+                <span class="twist" onclick={branch.open.map(|_| toggle)}></span>
                 <span class="t">{ lined(&[("", lines.concat().as_str())], lines.iter().map(String::len)) }</span>
                 if branch.times > 1 { <span class="x">{ format!("\u{d7}{}", branch.times) }</span> }
             </span>
             if branch.sums.bytes > 0 {
                 <span class="bar" aria-hidden="true"><i></i></span>
-                <span class="num">{ fmt::bytes(branch.sums.bytes) }</span>
-            } else if let Some(value) = tree.value(trie, &work.rows, index) {
-                <span class="num value">{ value.to_owned() }</span>
+                <span class="num" aria-hidden="true">{ number }</span>
             } else {
-                <span class="num value">{ fmt::plural(branch.sums.values.max(branch.sums.tensors), if branch.sums.values > 0 { "value" } else { "tensor" }) }</span>
+                <span class="num value" aria-hidden="true">{ number }</span>
             }
         </li>
+    }
+}
+
+/// Returns the text of a line in one piece, for screen readers.
+fn spoken(work: &OpenWork, index: usize) -> String {
+    let branch = &work.tree.lines[index];
+    let name = visible(&work.tree.name(&work.trie, index));
+    let times = if branch.times > 1 { format!(" \u{d7}{}", branch.times) } else { String::new() };
+    format!("{name}{times} {}", number(work, index))
+}
+
+/// Returns the bytes of a line, or its value, or the number of its values.
+fn number(work: &OpenWork, index: usize) -> String {
+    let (branch, tree) = (&work.tree.lines[index], &work.tree);
+    if branch.sums.bytes > 0 {
+        return fmt::bytes(branch.sums.bytes);
+    }
+    match tree.value(&work.trie, &work.rows, index) {
+        Some(value) => value.to_owned(),
+        None => {
+            let sums = &branch.sums;
+            let word = if sums.values > 0 { "value" } else { "tensor" };
+            fmt::plural(sums.values.max(sums.tensors), word)
+        }
     }
 }
 

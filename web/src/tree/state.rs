@@ -92,7 +92,14 @@ impl Tree {
         let name = visible(&self.name(trie, line));
         let name = if name.is_empty() { ROOT.to_owned() } else { name };
         let room = width - widths.of(&self.lines[line]);
-        text_lines(&name, &BREAKS, room, measure).into_iter().map(str::to_owned).collect()
+        let mut lines: Vec<String> =
+            text_lines(&name, &BREAKS, room, measure).into_iter().map(str::to_owned).collect();
+        // The tooltip has the whole name.
+        if lines.len() > MAX_LINES {
+            lines.drain(1..lines.len() - 1);
+            lines.insert(1, "\u{2026}".to_owned());
+        }
+        lines
     }
 
     /// Returns the path of a line, with `0–31` for a fold.
@@ -179,6 +186,8 @@ impl Tree {
     }
 }
 
+/// A name that has more lines than this is shortened in the middle.
+const MAX_LINES: usize = 3;
 /// The characters after which a name wraps.
 const BREAKS: [char; 3] = ['.', '_', '-'];
 /// The name of a leaf that is the root object.

@@ -231,9 +231,14 @@ fn head(actor: &Actor, work: &OpenWork, view: &TreemapView, map: &Rc<Treemap>) -
 fn draw(map: &Treemap, index: usize, selected: bool, onclick: Callback<MouseEvent>) -> Html {
     let cell = &map.cells[index];
     let rect = cell.rect;
+    let part = cell.sums.bytes as f64 / map.sums.bytes.max(1) as f64;
     let style = format!(
-        "left:{:.1}px;top:{:.1}px;width:{:.1}px;height:{:.1}px",
-        rect.left, rect.top, rect.wide, rect.high
+        "left:{:.1}px;top:{:.1}px;width:{:.1}px;height:{:.1}px;--share:{:.2}",
+        rect.left,
+        rect.top,
+        rect.wide,
+        rect.high,
+        part.sqrt()
     );
     let text = visible(&cell.text(map.sums.bytes));
     let class = classes(&[

@@ -1,5 +1,8 @@
 //! The page's state of reading the values of tensors.
 
+use std::rc::Rc;
+
+use crate::inspector::message::TensorLine;
 use crate::matrix::message::ExportedFile;
 use crate::state::task::Task;
 use crate::values::message::{ScanReport, TensorValues};
@@ -19,6 +22,8 @@ pub struct ValuesPanel {
     pub at: Option<(u32, u64)>,
     /// The slice shown of a row, in Python's notation, without the brackets.
     pub slice: Option<(u32, String)>,
+    /// The values along one dimension that are drawn.
+    pub line: Option<Rc<TensorLine>>,
     /// The export of a tensor as a file.
     pub export: Task<ExportedFile>,
 }

@@ -1,29 +1,23 @@
-//! The outputs of this tab in the private file system, and which of them are not needed any more.
+//! The outputs of this tab in the private file system.
 //!
-//! A download has no end that the page could see, so an output is removed some time after it is no
-//! longer needed. A tab that is closed before then leaves it to the next one.
+//! A download has no end that the page could see, so the page never removes an output by itself: its
+//! user does, or the next tab does after this one is closed.
 
 use std::cell::RefCell;
 
-use gloo_timers::future::TimeoutFuture;
 use js_sys::Array;
 use wasm_bindgen::prelude::*;
-use wasm_bindgen_futures::spawn_local;
 use web_sys::File;
 
 use crate::worker::private;
 
-/// Milliseconds that a download has at least, and bytes per millisecond that it is expected to copy.
-/// The browser may ask for a place first, and the place may be a slow disk.
-const DOWNLOAD: (f64, f64) = (120_000.0, 2_000.0);
-
 /// A finished output.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Output {
+struct Output {
     /// The name of its file in the private file system.
-    pub(crate) private: String,
+    private: String,
     /// The name and the size under which the page knows it.
-    pub(crate) known: (String, u64),
+    known: (String, u64),
 }
 
 /// The outputs that were not removed yet.
@@ -42,32 +36,33 @@ impl Outputs {
         self.0 = used;
         unused
     }
+
+    /// Returns the number of bytes of all outputs.
+    fn bytes(&self) -> u64 {
+        self.0.iter().map(|output| output.known.1).fold(0, u64::saturating_add)
+    }
 }
 
 /// Adds finished files that are in the private file system, with the names that the page gives
-/// them.
-pub(crate) fn add(files: &Array, names: &[String]) {
+/// them. Returns the number of bytes of all outputs.
+pub(crate) fn add(files: &Array, names: &[String]) -> u64 {
     let output = |(file, name): (JsValue, &String)| {
         let file: File = file.dyn_into().ok()?;
         Some(Output { private: file.name(), known: (name.clone(), file.size() as u64) })
     };
     let outputs = files.iter().zip(names).filter_map(output);
-    OUTPUTS.with_borrow_mut(|all| all.0.extend(outputs));
+    OUTPUTS.with_borrow_mut(|all| {
+        all.0.extend(outputs);
+        all.bytes()
+    })
 }
 
-/// Removes all outputs, except for the `used` files, once their downloads are over.
-pub(crate) fn release(used: &[(String, u64)]) {
+/// Removes all outputs except for the `used` files. Returns the number of bytes of those that stay.
+pub(crate) async fn free(used: &[(String, u64)]) -> u64 {
     for output in OUTPUTS.with_borrow_mut(|all| all.take_unused(used)) {
-        spawn_local(async move {
-            TimeoutFuture::new(patience(output.known.1)).await;
-            private::remove(&output.private).await;
-        });
+        private::remove(&output.private).await;
     }
-}
-
-/// Returns the milliseconds to wait for a download of `bytes` bytes.
-fn patience(bytes: u64) -> u32 {
-    (DOWNLOAD.0 + bytes as f64 / DOWNLOAD.1).min(f64::from(i32::MAX)) as u32
+    OUTPUTS.with_borrow(Outputs::bytes)
 }
 
 #[cfg(test)]
@@ -81,11 +76,10 @@ mod tests {
             known: (name.to_owned(), bytes),
         };
         let mut all = Outputs(vec![output("a.pt", 1), output("b.pt", 2), output("a.pt", 3)]);
+        assert_eq!(all.bytes(), 6);
         let unused = all.take_unused(&[("a.pt".to_owned(), 3), ("c.pt".to_owned(), 1)]);
         assert_eq!(unused, [output("a.pt", 1), output("b.pt", 2)]);
-        assert_eq!(all.0, [output("a.pt", 3)]);
+        assert_eq!((&all.0[..], all.bytes()), (&[output("a.pt", 3)][..], 3));
         assert_eq!(all.take_unused(&[]), [output("a.pt", 3)], "after it was closed");
-        assert_eq!((patience(0), patience(200_000_000)), (120_000, 220_000));
-        assert_eq!(patience(u64::MAX), i32::MAX as u32);
     }
 }

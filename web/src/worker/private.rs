@@ -26,6 +26,16 @@ pub async fn file() -> Result<FileSystemFileHandle, JsValue> {
     JsFuture::from(folder.get_file_handle_with_options(&name, &options)).await?.dyn_into()
 }
 
+/// Returns how many more bytes the browser lets the page store; `None` if it doesn't say.
+pub async fn free_space() -> Option<u64> {
+    let storage = get(&scope().navigator(), "storage");
+    let estimate: Function = get(&storage, "estimate").dyn_into().ok()?;
+    let promise: Promise = estimate.call0(&storage).ok()?.dyn_into().ok()?;
+    let found = JsFuture::from(promise).await.ok()?;
+    let (quota, usage) = (get(&found, "quota").as_f64()?, get(&found, "usage").as_f64()?);
+    Some((quota - usage).max(0.0) as u64)
+}
+
 /// Removes a file of this tab.
 pub async fn remove(name: &str) {
     if let Ok(folder) = folder().await {

@@ -31,6 +31,8 @@ const GAP: u64 = 1 << 20;
 /// Shorter spans that are out of order are read separately, which takes less time than opening a
 /// new stream. Writers that sort keys read small tensors in an order different from the file's.
 const MAX_OUT_OF_ORDER: u64 = 256 << 10;
+/// Bytes that are read around such a span: its neighbours are often read next.
+const NEAR: u64 = 256 << 10;
 /// Length of a request for a part of a remote file: at first, and at most.
 const MIN_REQUEST: u64 = 1 << 20;
 const MAX_REQUEST: u64 = 4 << 20;
@@ -156,20 +158,27 @@ pub(crate) async fn drive<M: Machine>(
 pub(crate) struct SourceReader {
     sources: Rc<Sources>,
     stream: Option<FileStream>,
+    /// The bytes around the last span that was out of order.
+    near: Option<(FileId, ReadAhead)>,
     remote: Option<RemoteStream>,
     job: Job,
 }
 
 impl SourceReader {
     pub(crate) fn new(sources: &Rc<Sources>, job: &Job) -> Self {
-        Self { sources: sources.clone(), stream: None, remote: None, job: job.clone() }
+        Self { sources: sources.clone(), stream: None, near: None, remote: None, job: job.clone() }
     }
 
     /// Returns the first bytes of a span, as many as are available at once.
     pub(crate) async fn piece(&mut self, files: &FileSet, span: Span) -> Result<Cow<'_, [u8]>> {
         match self.sources.source_file(span.file) {
             Some(SourceFile::Disk(_)) if self.is_out_of_order(span) => {
-                files.read_vec(span.file, span.offset, span.len).map(Cow::Owned)
+                let near = match self.near.take() {
+                    Some((file, near)) if file == span.file && near.has(span) => near,
+                    _ => ReadAhead::around(files, span)?,
+                };
+                let (_, near) = self.near.insert((span.file, near));
+                Ok(Cow::Borrowed(near.slice(span)))
             }
             Some(SourceFile::Disk(file)) => {
                 if let Some(other) = self.stream.take_if(|stream| !stream.reaches(span)) {
@@ -225,6 +234,18 @@ struct ReadAhead {
 impl ReadAhead {
     fn end(&self) -> u64 {
         self.start + self.bytes.len() as u64
+    }
+
+    /// Reads the block that a span is in.
+    fn around(files: &FileSet, span: Span) -> Result<Self> {
+        let start = span.offset / NEAR * NEAR;
+        let end = files.len(span.file).min(start + NEAR).max(span.offset.saturating_add(span.len));
+        Ok(Self { bytes: files.read_vec(span.file, start, end - start)?, start })
+    }
+
+    /// Returns whether they are all bytes of a span.
+    fn has(&self, span: Span) -> bool {
+        self.start <= span.offset && span.offset.saturating_add(span.len) <= self.end()
     }
 
     /// Returns the first bytes of a span that begins in them.

@@ -64,7 +64,10 @@ fn of_pair(actor: &Actor, compare: &Rc<ComparisonState>, pairs: &Pairs, pair: &R
             { for pairs.differences(pair).map(|found| difference(found, row)) }
             <TensorDiffSection compare={compare.clone()} pair={*pair} />
             <LayersSection compare={compare.clone()} pair={*pair} />
-            if pair.mark == Mark::Waiting { <section><p class="dim">{ "Its values are not read yet." }</p></section> }
+            // Always there, because the empty components before it keep its place as theirs.
+            <section hidden={pair.mark != Mark::Waiting}>
+                if pair.mark == Mark::Waiting { <p class="dim">{ "Its values are not read yet." }</p> }
+            </section>
             { by_member(actor, compare, pairs) }
         </>
     }
@@ -142,7 +145,8 @@ fn difference(found: &Difference, row: &Row) -> Html {
     let shown = match found.kind {
         DifferenceKind::Value { .. } => !row.value.is_empty(),
         DifferenceKind::DType { .. } => elements.is_none(),
-        DifferenceKind::Type { .. } | DifferenceKind::Shape { .. } => true,
+        DifferenceKind::Shape { .. } => elements.is_none(),
+        DifferenceKind::Type { .. } => true,
         DifferenceKind::OnlyLeft { .. } | DifferenceKind::OnlyRight { .. } => true,
         _ => false,
     };
@@ -162,6 +166,10 @@ fn difference(found: &Difference, row: &Row) -> Html {
 
 fn facts(kind: &DifferenceKind, elements: &ElementDifference) -> Html {
     let mut facts = Vec::new();
+    if let DifferenceKind::Shape { left, right, .. } = kind {
+        let common: Vec<u64> = left.iter().zip(right).map(|(one, other)| *one.min(other)).collect();
+        facts.push(("compared", format!("the common part {}", fmt::shape(&common))));
+    }
     if let DifferenceKind::DType { values: Some(values), .. } = kind {
         facts.push(("values", values.word.clone()));
     }

@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use statelens_checkpoint::{Grade, visible};
 use statelens_compare::diff::DifferenceKind;
+use statelens_describe::FileGrade;
 use yew::prelude::*;
 
 use super::detail::Detail;
@@ -16,7 +17,9 @@ use crate::compare::model::ComparisonState;
 use crate::open::message::OpenedCheckpoint;
 use crate::page::bars::{back, tabs};
 use crate::page::error::error_body;
-use crate::page::marks::{cap, classes, logo, severity};
+use crate::page::grade::{grade_mark, grade_title};
+use crate::page::hooks::ByAddress;
+use crate::page::marks::{cap, classes, logo, severity, when};
 use crate::page::model::actor::Actor;
 use crate::page::model::{Sheet, Tab};
 use crate::page::panes::{Pane, PaneEdge};
@@ -25,12 +28,16 @@ use crate::protocol::error::ErrorText;
 use crate::state::fmt;
 use crate::state::task::Task;
 use crate::state::work::OpenWork;
+use crate::tape::page::TapeView;
+use crate::tape::state::{TapeMark, row_at};
 
 /// Properties of the comparison screen.
 #[derive(Properties, PartialEq)]
 pub struct CompareProps {
     /// The first checkpoint; `None` while it is being opened.
     pub work: Option<OpenWork>,
+    /// The grade of the first checkpoint, by all that was read of it.
+    pub grade: Option<FileGrade>,
     /// The name of the first checkpoint, for the back button.
     pub title: AttrValue,
     /// The names of both sides.
@@ -50,11 +57,21 @@ pub fn CompareScreen(props: &CompareProps) -> Html {
     let Some(actor) = use_context::<Actor>() else { return html! {} };
     let compare = &props.compare;
     let view = if props.tab == Tab::Tensor { "v-insp" } else { "v-keys" };
+    let marks =
+        use_memo((compare.pairs.clone().map(ByAddress), props.work.clone()), |(pairs, work)| {
+            Rc::new(match (pairs, work) {
+                (Some(pairs), Some(work)) => pairs.0.marks(&work.starts),
+                _ => Vec::new(),
+            })
+        });
     html! {
         <main class="app ws cmp" id="compare">
             { top(&actor, props) }
             { summary(&actor, compare) }
             <div class="strip">
+                if let Some(work) = props.work.as_ref().filter(|work| work.sums.bytes > 0 && compare.picked.is_none() && compare.pairs.is_some()) {
+                    { tape(&actor, work, &marks) }
+                }
                 if compare.matching { <Matching options={compare.options.clone()} rename={compare.rename.clone()} command={compare.command.clone()} /> }
                 else if compare.different_keys {
                     <div class="parted" role="note">{ suggestion(&actor, compare.rename.as_ref()) }</div>
@@ -79,6 +96,24 @@ pub fn CompareScreen(props: &CompareProps) -> Html {
             </div>
             { status(&actor, compare, props.privacy.clone()) }
         </main>
+    }
+}
+
+/// Renders the bytes of the first checkpoint, with marks where the second differs.
+fn tape(actor: &Actor, work: &OpenWork, marks: &Rc<Vec<TapeMark>>) -> Html {
+    let (rows, starts) = (work.rows.clone(), work.starts.clone());
+    let onpick = actor.on(move |actor, byte: u64| {
+        if let Some(row) = row_at(&rows, &starts, byte) {
+            actor.compare(move |compare| compare.select_row(row));
+        }
+    });
+    let (rows, starts) = (work.rows.clone(), work.starts.clone());
+    let namer = Callback::from(move |byte: u64| {
+        Some(visible(&rows[row_at(&rows, &starts, byte)? as usize].key))
+    });
+    html! {
+        <div class="tape" id="differs"><TapeView parts={work.parts.clone()} layers={work.layers.clone()} missing={work.missing.clone()}
+            marks={marks.clone()} namer={Some(namer)} onpick={Some(onpick)} /></div>
     }
 }
 
@@ -114,11 +149,11 @@ fn top(actor: &Actor, props: &CompareProps) -> Html {
             <h1 class="vh">{ "Comparison" }</h1>
             <div class="ab">
                 if compare.picked.is_some() {
-                    { side("A", &props.names.0, None, true) }
-                    { side("B", &props.names.1, None, true) }
+                    { side(("A", &props.names.0), None, None, true) }
+                    { side(("B", &props.names.1), None, None, true) }
                 } else {
-                    { side("A", &props.names.0, props.work.as_ref().map(|work| &*work.opened), false) }
-                    { side("B", &props.names.1, compare.opened.as_deref(), compare.listed.is_some()) }
+                    { side(("A", &props.names.0), props.work.as_ref().map(|work| &*work.opened), props.grade, false) }
+                    { side(("B", &props.names.1), compare.opened.as_deref(), None, compare.listed.is_some()) }
                 }
             </div>
             <span class="acts">
@@ -134,7 +169,13 @@ fn top(actor: &Actor, props: &CompareProps) -> Html {
 }
 
 /// Renders the name of a side; `plain` if it is not a checkpoint.
-fn side(letter: &'static str, name: &str, opened: Option<&OpenedCheckpoint>, plain: bool) -> Html {
+fn side(
+    (letter, name): (&'static str, &str),
+    opened: Option<&OpenedCheckpoint>,
+    grade: Option<FileGrade>,
+    plain: bool,
+) -> Html {
+    let grade = grade.or_else(|| Some(FileGrade::of_findings(&opened?.findings).0));
     let badge = opened.map(|opened| {
         let format = format!("{} {}", opened.format, opened.version);
         match opened.producer.as_str() {
@@ -149,7 +190,10 @@ fn side(letter: &'static str, name: &str, opened: Option<&OpenedCheckpoint>, pla
                 <span class="name" data-side={letter} title={visible(name)}>{ visible(name) }</span>
                 if let Some(badge) = badge { <span class="badge only-l">{ badge }</span> }
                 if let Some(opened) = opened { <span class="m dim">{ fmt::bytes(opened.size) }</span> }
-                else if !plain { <span class="dim">{ "opening\u{2026}" }</span> }
+                if let Some(grade) = grade {
+                    <span class="graded" data-grade={grade.word()} title={grade_title(grade)}>{ grade_mark(Some(grade)) }<span class={when(grade.is_good(), "only-l")}>{ grade.word() }</span></span>
+                }
+                if opened.is_none() && !plain { <span class="dim">{ "opening\u{2026}" }</span> }
             </span>
         </>
     }

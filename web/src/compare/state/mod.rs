@@ -12,6 +12,7 @@ use statelens_compare::diff::DifferenceKind;
 use crate::compare::message::{Difference, NO_ROW, StructureDifference};
 use crate::filter::state::Filter;
 use crate::rows::Row;
+use crate::tape::state::{TapeMark, TapeMarkKind};
 
 /// How two rows relate, in the order in which the table shows them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -70,11 +71,11 @@ impl Mark {
 
     fn of(kind: &DifferenceKind) -> Self {
         match kind {
+            DifferenceKind::Shape { .. } => Self::Shape,
             _ if kind.has_one_sided_nan() => Self::Nan,
             DifferenceKind::OnlyLeft { .. } => Self::Removed,
             DifferenceKind::OnlyRight { .. } => Self::Added,
             DifferenceKind::Type { .. } | DifferenceKind::DType { .. } => Self::Kind,
-            DifferenceKind::Shape { .. } => Self::Shape,
             DifferenceKind::Value { .. } | DifferenceKind::Elements(_) | DifferenceKind::Nan(_) => {
                 Self::Changed
             }
@@ -178,6 +179,18 @@ impl Pairs {
             }
         }
         counts
+    }
+
+    /// Returns marks of the tensors of the first that differ; `starts` are their places on the tape.
+    pub fn marks(&self, starts: &[u64]) -> Vec<TapeMark> {
+        let differs = |pair: &&RowPair| {
+            !matches!(pair.mark, Mark::Equal | Mark::Waiting | Mark::Renamed | Mark::Added)
+        };
+        let mark = |pair: &RowPair| {
+            let start = *starts.get(pair.a as usize)?;
+            TapeMark::of(self.first(pair)?, start, TapeMarkKind::Differs)
+        };
+        self.pairs.iter().filter(differs).filter_map(mark).collect()
     }
 
     /// Returns the row to show for a pair: the second's if there is one.

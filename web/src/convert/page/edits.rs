@@ -92,7 +92,7 @@ pub fn keys(actor: &Actor, convert: &Conversion) -> Html {
             { lines("Include", convert.included, &options.select, "all; or e.g. model.* or /regex/, one per line", |convert, list| convert.options.select = list) }
             { lines("Exclude", 0, &options.exclude, "nothing; or e.g. *.bias, one per line", |convert, list| convert.options.exclude = list) }
             { text(actor, "Remove prefix", &options.strip_prefix, "e.g. model.", |convert, text| convert.options.strip_prefix = text) }
-            { lines("Rename", 0, &options.rename, "regex=>replacement, with $1 for a group; one per line", |convert, list| convert.options.rename = list) }
+            { lines("Rename", convert.included, &options.rename, "regex=>replacement, with $1 for a group; one per line", |convert, list| convert.options.rename = list) }
             { prefix(actor, convert, "e.g. model.") }
             { check("Nest", "nest", options.nest, "Split keys at their dots into nested dicts", |convert| convert.options.nest = !convert.options.nest) }
             { check("Untie", "untie", options.untie, "Store a separate copy for each tied name", |convert| convert.options.untie = !convert.options.untie) }

@@ -17,7 +17,7 @@ use crate::convert::state::presets::Preset;
 use crate::convert::state::{Conversion, target};
 use crate::page::controls::{change, choices};
 use crate::page::marks::{classes, copy, one_of, prose, severity, tick_icon, when};
-use crate::page::model::actor::Actor;
+use crate::page::model::actor::{Actor, has_save_dialog};
 use crate::page::sheet::SheetFrame;
 use crate::protocol::error::ErrorText;
 use crate::state::fmt;
@@ -38,6 +38,8 @@ pub struct ConvertProps {
     pub convert: Conversion,
     /// Opens the checkpoint again with ten times the limits, if a limit was reached.
     pub raise: Option<Callback<MouseEvent>>,
+    /// The bytes of outputs in private storage.
+    pub kept: u64,
 }
 
 #[component]
@@ -60,7 +62,7 @@ pub fn ConvertSheet(props: &ConvertProps) -> Html {
     let body = match &convert.task {
         Task::Idle => form(&actor, props),
         Task::Running(running) => running_body(&actor, convert, &running.now, &running.past),
-        Task::Done(done) => done_body(&actor, convert, done),
+        Task::Done(done) => done_body(&actor, convert, done, props.kept),
         Task::Failed(error) => failed_body(&actor, convert, error, props.raise.clone()),
     };
     html! { <SheetFrame {title} {note}>{ body }</SheetFrame> }
@@ -88,7 +90,7 @@ fn form(actor: &Actor, props: &ConvertProps) -> Html {
                     { family::page::recognition(actor, convert) }
                     if convert.options.family.target.is_some() {
                         { convert::page::edits::casts(actor, convert) }
-                        { family::page::fields(actor, convert) }
+                        { family::page::fields(actor, work, convert) }
                     } else {
                     { versions(actor, convert, target) }
                     { convert::page::edits::states(actor, work, convert) }
@@ -248,7 +250,28 @@ fn keep_prefixed(actor: &Actor, work: &OpenWork, convert: &Conversion) -> Html {
             convert.included += 1;
         });
     });
-    html! { <p><button class="btn" id="keep-prefixed" {onclick}>{ prose(&format!("Include only `{pattern}`")) }</button></p> }
+    // The prefix as a regular expression.
+    let mut rule = String::from("^");
+    for character in prefix.chars() {
+        if !character.is_alphanumeric() && character != '_' {
+            rule.push('\\');
+        }
+        rule.push(character);
+    }
+    let remove = actor.on(move |actor, _: MouseEvent| {
+        let rule = format!("{rule}=>");
+        change(actor, move |convert| {
+            convert.options.strip_prefix.clear();
+            convert.options.rename.insert(0, rule);
+            convert.included += 1;
+        });
+    });
+    html! {
+        <p class="presets">
+            <button class="btn" id="strip-present" onclick={remove}>{ "Remove it where it is" }</button>
+            <button class="btn" id="keep-prefixed" {onclick}>{ prose(&format!("Include only `{pattern}`")) }</button>
+        </p>
+    }
 }
 
 fn plan_error(error: &Rc<ErrorText>) -> Html {
@@ -295,7 +318,11 @@ fn planned(actor: &Actor, work: &OpenWork, convert: &Conversion, plan: &PlanSumm
                 if losses.is_empty() {
                     <li>{ tick_icon() }<span>{ if plan.narrows || leaves_out(convert, plan) { "nothing else is lost" } else { "nothing is lost" } }</span></li>
                 }
-                <li>{ severity(Grade::Note) }<span>{ format!("Needs {} of disk space (the browser can\u{2019}t check)", fmt::bytes(plan.size)) }</span></li>
+                <li>{ severity(Grade::Note) }<span>{ if has_save_dialog() {
+                    format!("Needs {} of disk space (the browser can\u{2019}t check)", fmt::bytes(plan.size))
+                } else {
+                    format!("Needs {} of disk space", fmt::bytes(plan.size))
+                } }</span></li>
             </ul>
             if !losses.is_empty() {
                 <div class="losshead"><h3>{ "Losses" }</h3>
@@ -382,7 +409,7 @@ fn footer(actor: &Actor, convert: &Conversion) -> Html {
             <span class="grow cmdline">
                 <span class="m dim only-l">{ if command.is_empty() { String::new() } else { format!("$ {command}") } }</span>
                 if let Some(plan) = &plan { <span class="only-s m">{ format!("{} bytes", fmt::exact(plan.size)) }</span> }
-                if let Some(Err(error)) = &convert.plan { <span class="mid-ink cut" id="why-not" title={error.title.clone()}>{ prose(&error.title) }</span> }
+                if let Some(Err(error)) = &convert.plan { <span class="mid-ink cut below" id="why-not" title={error.title.clone()}>{ prose(&error.title) }</span> }
             </span>
             if !command.is_empty() { <button class="btn quiet only-l" onclick={oncopy}>{ "Copy command" }</button> }
             { effects(convert) }

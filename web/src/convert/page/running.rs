@@ -9,6 +9,7 @@ use crate::convert::message::{ConversionResult, PlanSummary, WriteMethod};
 use crate::convert::state::Conversion;
 use crate::page::drop::DroppedFile;
 use crate::page::error::{error_body, raise_limits_offer};
+use crate::page::kept_outputs::kept_outputs;
 use crate::page::marks::{Copy, cap, key, prose, severity, tick_icon};
 use crate::page::model::actor::Actor;
 use crate::protocol::error::{ErrorKind, ErrorText};
@@ -155,7 +156,7 @@ fn chart(past: &[(u64, f64)]) -> Html {
 }
 
 /// Renders a complete conversion.
-pub fn done_body(actor: &Actor, convert: &Conversion, done: &ConversionResult) -> Html {
+pub fn done_body(actor: &Actor, convert: &Conversion, done: &ConversionResult, kept: u64) -> Html {
     let convert_again = actor.on(move |actor, _: MouseEvent| actor.convert(Conversion::reopen));
     let open = convert.file.as_ref().map(|file| {
         let file = file.clone();
@@ -208,6 +209,7 @@ pub fn done_body(actor: &Actor, convert: &Conversion, done: &ConversionResult) -
             </div>
             <footer>
                 <span class="grow dim">{ "The source was not changed." }</span>
+                { kept_outputs(actor, kept) }
                 <button class="btn" onclick={convert_again}>{ "Convert again" }</button>
                 if let Some(onclick) = open { <button class="btn pri" id="open-result" {onclick}>{ "Open the result" }</button> }
             </footer>

@@ -46,7 +46,7 @@ pub struct Conversion {
     pub editing: bool,
     /// Incremented when the rules in the editor are replaced.
     pub rules: u32,
-    /// Incremented when the field of the included keys is replaced.
+    /// Incremented when the fields of included and of renamed keys are replaced.
     pub included: u32,
 }
 

@@ -162,9 +162,8 @@ pub(crate) fn run(session: &SharedSession, job: Job, request: WriteRequest, data
         }
         let (done, files) = ran?;
         if done.method == WriteMethod::Private {
-            // The result can be opened; earlier ones can't any more, unless one is the source.
-            outputs::release(&task.open.sources.disk_files());
-            outputs::add(&files, &done.names);
+            let bytes = outputs::add(&files, &done.names);
+            task.job.post(&FromWorker::KeptOutputs(bytes));
         }
         task.attach(files);
         Ok(ConversionResult { texts, ..done })

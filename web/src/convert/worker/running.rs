@@ -9,7 +9,7 @@ use statelens_tensor::{Machine as _, Pour};
 use wasm_bindgen::prelude::*;
 
 use crate::convert::message::{self, ConversionResult};
-use crate::convert::worker::sink::OutputSink;
+use crate::convert::worker::sink::{OutputSink, check_room};
 use crate::protocol::task::JobProgress;
 use crate::worker::port::now;
 use crate::worker::private;
@@ -36,6 +36,7 @@ pub(crate) async fn run(
     let names: Vec<String> = plan.files.iter().map(|file| file.name.clone()).collect();
     let mut sinks = OutputFiles { to, compose, handle, sinks: Vec::new() };
     let keys = KeysByProgress::new(&plan);
+    let size = plan.size()?.bytes();
     let planned = plan.source.clone();
     let expected = ReadBack::of(&plan);
     let mut writing = WritingRun {
@@ -43,7 +44,15 @@ pub(crate) async fn run(
         driver: Driver::new(&[sources], job),
         updates: WriteUpdates { task, began, keys },
     };
-    let ran = writing.all(&mut sinks).await;
+    // Written pieces of a download are private files.
+    let room = match to {
+        message::SaveTo::Download if !compose => check_room(size).await,
+        _ => Ok(()),
+    };
+    let ran = match room {
+        Ok(()) => writing.all(&mut sinks).await,
+        Err(error) => Err(error),
+    };
     writing.driver.close().await;
     let ran = ran.and_then(|()| match falsify {
         true => Ok(()),

@@ -2,7 +2,7 @@
 //! file chosen in a save dialog. None of them holds the output in the page's memory.
 
 use js_sys::{Array, Uint8Array};
-use statelens_checkpoint::{Error, Result, Span};
+use statelens_checkpoint::{Error, Result, Span, size_text};
 use statelens_convert::{Composed, Composition};
 use statelens_tensor::Receive;
 use wasm_bindgen::prelude::*;
@@ -308,6 +308,19 @@ fn disk_full() -> Error {
     unwritten("the disk is full, or the browser\u{2019}s quota for this page is used up").advice(
         "Free some space, or convert on the command line, which writes directly to the target.",
     )
+}
+
+/// Returns an error if the browser lets the page store fewer than `bytes` bytes.
+pub(crate) async fn check_room(bytes: u64) -> Result<()> {
+    match private::free_space().await {
+        Some(free) if free < bytes => Err(unwritten(format!(
+            "the output needs {}, and the browser lets this page store {}",
+            size_text(bytes),
+            size_text(free)
+        ))
+        .advice("Free what is kept for earlier downloads or some space on the disk, or convert on the command line, which writes directly to the target.")),
+        _ => Ok(()),
+    }
 }
 
 fn no_private_files() -> Error {

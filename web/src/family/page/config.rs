@@ -1,5 +1,7 @@
 //! The model config: which one is used, and how the conversion changes it.
 
+use std::rc::Rc;
+
 use statelens_checkpoint::Grade;
 use yew::prelude::*;
 
@@ -7,14 +9,22 @@ use crate::convert::state::Conversion;
 use crate::family::message::{ConfigLines, FamilyReply, NamedText};
 use crate::family::page::files;
 use crate::family::page::files::Choose;
+use crate::family::page::guided::GuidedForm;
 use crate::family::page::request::set;
+use crate::family::state::GuidedConfig;
 use crate::page::drop::save_text;
 use crate::page::marks::{classes, prose, severity, when};
 use crate::page::model::actor::Actor;
 use crate::state::fmt::plural;
+use crate::state::work::OpenWork;
 
 /// Renders which config is used, with the means to choose another one.
-pub(super) fn config_choice(actor: &Actor, convert: &Conversion, reply: &FamilyReply) -> Html {
+pub(super) fn config_choice(
+    actor: &Actor,
+    work: &OpenWork,
+    convert: &Conversion,
+    reply: &FamilyReply,
+) -> Html {
     let chosen_by_user = convert.options.family.config.is_some();
     let onclick = actor.on(move |actor, _: MouseEvent| set(actor, |request| request.config = None));
     let choose = actor.on(move |actor, text: NamedText| files::config(actor, text));
@@ -30,11 +40,19 @@ pub(super) fn config_choice(actor: &Actor, convert: &Conversion, reply: &FamilyR
             <Choose id="config-choose" class="btn small" label={if reply.recognised.config.is_empty() { "Choose\u{2026}" } else { "Choose another\u{2026}" }}
                 accept=".json,.yaml,.yml" onfile={choose} />
             <span class="dim">{ "or drop it on this sheet" }</span>
+            if let Some(config) = guided(work, reply) { <GuidedForm config={Rc::new(config)} /> }
             if !reply.recognised.mismatch.is_empty() {
                 <p class="w-warn" id="config-mismatch">{ severity(Grade::Warning) }{ " " }{ prose(&reply.recognised.mismatch) }</p>
             }
         </div></div>
     }
+}
+
+/// Returns the config to fill in; `None` if there is one, or if it has more than the file says.
+fn guided(work: &OpenWork, reply: &FamilyReply) -> Option<GuidedConfig> {
+    let recognised = &reply.recognised;
+    let lacks = recognised.config.is_empty() && recognised.source == "hf";
+    lacks.then(|| GuidedConfig::of(&recognised.model, &work.rows)).flatten()
 }
 
 /// Renders the config before and after, side by side.

@@ -10,14 +10,15 @@ use crate::family::page::{config, rules};
 use crate::page::controls::choices;
 use crate::page::marks::{prose, severity};
 use crate::page::model::actor::Actor;
+use crate::state::work::OpenWork;
 
 /// Renders the options for a model family and their results.
-pub fn fields(actor: &Actor, convert: &Conversion) -> Html {
+pub fn fields(actor: &Actor, work: &OpenWork, convert: &Conversion) -> Html {
     let Some(reply) = &convert.family else { return html! {} };
     let shown = reply.shown.as_ref();
     html! {
         <>
-            { config::config_choice(actor, convert, reply) }
+            { config::config_choice(actor, work, convert, reply) }
             { written(actor, convert) }
             { rules::keys(actor, convert, reply) }
             if let Some(configs) = shown.and_then(|shown| shown.config.as_ref()) { { config::side_by_side(configs) } }

@@ -4,6 +4,7 @@
 mod config;
 mod fields;
 pub mod files;
+mod guided;
 mod request;
 pub mod rules;
 pub mod table;

@@ -95,8 +95,9 @@ pub fn recognition(actor: &Actor, convert: &Conversion) -> Html {
     html! {
         <div class="fs" id="family" data-model={recognised.model.clone()} data-config={recognised.config.clone()}><span class="lab">{ "Model" }</span><div>
             { recognised_text(recognised) }
+            if !recognised.fitting.is_empty() { { fitting(actor, recognised) } }
             { picks }
-            if let Some(error) = &recognised.unknown { { unknown(error, recognised) } }
+            if let Some(error) = recognised.unknown.as_ref().filter(|_| recognised.fitting.is_empty()) { { unknown(error, recognised) } }
             if recognised.targets.is_empty() && !recognised.model.is_empty() && recognised.unknown.is_none() {
                 <p class="dim">{ "Its recipe has no conversion from this format." }</p>
             }
@@ -115,6 +116,19 @@ pub fn recognition(actor: &Actor, convert: &Conversion) -> Html {
             { openers(actor) }
         </div></div>
     }
+}
+
+/// Renders the models that fit, as buttons.
+fn fitting(actor: &Actor, recognised: &RecognisedModel) -> Html {
+    let button = |name: &String| {
+        let model = name.clone();
+        let onclick = actor.on(move |actor, _: MouseEvent| {
+            let model = model.clone();
+            set(actor, move |request| (request.model, request.recipe) = (Some(model), None));
+        });
+        html! { <button class="btn" data-model={name.clone()} {onclick}>{ name }</button> }
+    };
+    html! { <div class="presets" id="fitting" role="group" aria-label="Models that fit">{ for recognised.fitting.iter().map(button) }</div> }
 }
 
 fn recognised_text(recognised: &RecognisedModel) -> Html {

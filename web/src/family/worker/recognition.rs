@@ -53,7 +53,12 @@ pub(crate) fn recognise_model(
         || request.source.is_none()
             && recognise::is_training_state(&model.checkpoint, request.unwrap);
     let checkpoint = &*model.checkpoint;
-    let models = library::catalog().models().map(str::to_owned).collect();
+    let listed = library::catalog().models().map(str::to_owned);
+    // The twins of models, for a part of them.
+    let is_twin = |name: &String| {
+        name.ends_with("-headless") && request.model.as_deref() != Some(name.as_str())
+    };
+    let models = listed.filter(|name| !is_twin(name)).collect();
     let mut recognised = RecognisedModel { models, ..RecognisedModel::default() };
     let folder = ranked.as_ref().map(|ranked| ranked.folder.trim_end_matches('/'));
     let config = request.config.clone().or_else(|| sibling_config(&checkpoint.files, folder));
@@ -135,6 +140,9 @@ pub(crate) fn recognise_model(
         && request.recipe.is_none()
         && !is_known(false)
         && is_known(true);
+    if recognised.model.is_empty() && request.recipe.is_none() {
+        recognised.fitting = fitting(checkpoint, !cerebras, request.unwrap);
+    }
     let unknown = not_fetched(failed)
         .or(load_error.clone().filter(|_| !request.fold))
         .or(wrong)
@@ -158,6 +166,18 @@ pub(crate) fn recognise_model(
         rules,
     }
 }
+
+/// Returns the families that know most of the keys, if there are several.
+fn fitting(checkpoint: &Checkpoint, hf: bool, unwrap: bool) -> Vec<String> {
+    let guesses = recognise::by_keys(checkpoint, hf, unwrap);
+    let most = guesses.iter().map(|guess| guess.known).max().unwrap_or(0);
+    let best = guesses.into_iter().filter(|guess| guess.known == most).map(|guess| guess.family);
+    let best: Vec<String> = best.filter(|family| !family.ends_with("-headless")).collect();
+    if (2..=MAX_FITTING).contains(&best.len()) { best } else { Vec::new() }
+}
+
+/// The maximum number of families that are offered as buttons.
+const MAX_FITTING: usize = 8;
 
 /// Facts in a config that keys and shapes contradict only if it belongs to another model.
 const DISTINCTIVE: [&str; 5] =

@@ -3,30 +3,37 @@
 
 pub mod terms;
 
+use std::rc::Rc;
+
 use yew::prelude::*;
 
-use crate::filter::page::terms::{Example, examples};
+use crate::filter::page::terms::Example;
 use crate::filter::state::UnknownTerm;
+use crate::page::marks::{classes, when};
 use crate::page::model::actor::Actor;
 use crate::state::fmt;
-use crate::state::work::OpenWork;
 
 #[derive(Properties, PartialEq)]
 pub struct MenuProps {
-    /// The open checkpoint.
-    pub work: OpenWork,
+    /// The terms.
+    pub examples: Rc<Vec<Example>>,
+    /// The index of the term that arrow keys have reached.
+    pub at: Option<usize>,
     /// Called when a term was chosen, to close the menu.
     pub onchoose: Callback<()>,
-    /// Called when one of the terms loses the focus.
-    pub onleave: Callback<FocusEvent>,
 }
 
-/// The menu of terms, each with an example.
+/// Returns the id of a term in the menu.
+pub fn term_id(at: usize) -> String {
+    format!("term-{at}")
+}
+
+/// The menu of terms, each with an example. The focus stays in the filter box, whose arrow keys move
+/// through the terms.
 #[component]
 pub fn FilterMenu(props: &MenuProps) -> Html {
     let Some(actor) = use_context::<Actor>() else { return html! {} };
-    let examples = use_memo((), |()| examples(&props.work));
-    let choice = |example: &Example| {
+    let choice = |(at, example): (usize, &Example)| {
         let (actor, term, onchoose) = (actor.clone(), example.term.clone(), props.onchoose.clone());
         // Keeps the focus in the filter box, so that the menu does not close before the click
         // arrives.
@@ -41,13 +48,15 @@ pub fn FilterMenu(props: &MenuProps) -> Html {
             None if example.of_values => "after Scan values".to_owned(),
             None => String::new(),
         };
+        let (on, off) = (props.at == Some(at), !example.is_usable());
         html! {
-            <li><button {onclick} {onmousedown} disabled={example.count.is_none() && example.of_values}>
+            <li id={term_id(at)} role="option" aria-selected={on.to_string()} aria-disabled={off.then_some("true")}
+                class={classes(&[when(on, "on")])} onclick={(!off).then_some(onclick)} {onmousedown}>
                 <code>{ &example.term }</code><span class="what">{ example.what }</span><span class="m">{ count }</span>
-            </button></li>
+            </li>
         }
     };
-    html! { <ul class="terms" id="terms" aria-label="Filter terms" onfocusout={props.onleave.clone()}>{ for examples.iter().map(choice) }</ul> }
+    html! { <ul class="terms" id="terms" role="listbox" aria-label="Filter terms">{ for props.examples.iter().enumerate().map(choice) }</ul> }
 }
 
 /// Renders the underline of an unknown term, behind the typed text.

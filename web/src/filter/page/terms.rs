@@ -22,6 +22,13 @@ pub struct Example {
     pub of_values: bool,
 }
 
+impl Example {
+    /// Returns whether it can be chosen: terms about values need values.
+    pub fn is_usable(&self) -> bool {
+        self.count.is_some() || !self.of_values
+    }
+}
+
 /// Returns terms that fit the open checkpoint.
 pub fn examples(work: &OpenWork) -> Vec<Example> {
     let largest = work.rows.iter().filter(|row| row.kind.has_shape()).max_by_key(|row| row.bytes);

@@ -6,15 +6,19 @@ use std::rc::Rc;
 
 use statelens_checkpoint::visible;
 use statelens_tensor::ElementPlaces;
+use statelens_values::picture::{Chart, Series};
 use yew::prelude::*;
 
 use crate::export::page::{SaveAs, export_progress};
-use crate::inspector::message::{FormattedValues, RowDetails};
+use crate::inspector::message::{FormattedValues, RowDetails, TensorLine};
 use crate::inspector::page::code::CodeSection;
 use crate::model_description::message::ModelDescription;
+use crate::page::chart::ChartView;
 use crate::page::hooks::use_size;
-use crate::page::marks::contents_text;
-use crate::page::marks::{Copy, breakable, copy, cut_text, dtype, value_kind, when, wrapped_key};
+use crate::page::marks::{
+    Copy, breakable, close_icon, contents_text, copy, cut_text, dtype, value_kind, when,
+    wrapped_key,
+};
 use crate::page::model::actor::{Actor, VALUES};
 use crate::protocol::ToWorker;
 use crate::read_as::page::{ReadAsChoice, untyped_size};
@@ -310,7 +314,8 @@ fn value_section(
         }
     };
     if texts.is_empty() {
-        return html! { <section><div class="hd"><h3>{ "Values" }</h3></div><p class="dim">{ "There are no values: a dimension is 0." }</p></section> };
+        // The statistics say so.
+        return html! {};
     }
     let (start, end) = (values.start, values.start + texts.len() as u64);
     let go = |start: u64| {
@@ -337,7 +342,8 @@ fn value_section(
             if row.params > 1 { <GoTo key={id} row={id} shape={row.shape.clone()} /> }
             if !slice.is_empty() { { slice_line(actor, slice, &places) } }
             { grid(actor, (row, id), &places, start, texts, selected, width) }
-            { value_bar(actor, (row, id), &places, start, texts, selected) }
+            { value_bar(actor, (row, id), &places, values, texts, selected) }
+            if let Some(line) = values_panel.line.as_ref().filter(|line| line.row == id) { { line_plot(actor, row, line) } }
             if count > u64::from(VALUES) {
                 <div class="pager">
                     <span class="step">
@@ -355,19 +361,25 @@ fn value_section(
     }
 }
 
-/// Renders the selected value: its index, all its digits, and buttons to copy it and to step.
+/// Largest size in bytes of a tensor whose columns are read when they are asked for.
+const MAX_COLUMN: u64 = 64_000_000;
+
+/// Renders the selected value: its index, all its digits, its bits and its byte, with buttons that
+/// copy it, step, and draw its row and its column.
 fn value_bar(
     actor: &Actor,
     (row, id): (&Row, u32),
     places: &ElementPlaces,
-    start: u64,
+    values: &FormattedValues,
     texts: &[String],
     selected: Option<u64>,
 ) -> Html {
+    let start = values.start;
     let is_it = |at: &usize| Some(places.place(start + *at as u64)) == selected;
     let Some(at) = (0..texts.len()).find(is_it) else { return html! {} };
     let number = start + at as u64;
-    let index = fmt::shape(&statelens_values::index(&row.shape, places.place(number)));
+    let place = places.place(number);
+    let index = statelens_values::index(&row.shape, place);
     let step = |to: Option<u64>, name: &'static str, sign: &'static str| {
         let to = to.filter(|to| *to < places.count()).map(|to| places.place(to));
         let onclick = actor.on(move |actor, _: MouseEvent| {
@@ -377,9 +389,10 @@ fn value_bar(
         });
         html! { <button aria-label={name} disabled={to.is_none()} {onclick}>{ sign }</button> }
     };
+    let byte = values.stored.and_then(|(first, size)| first.checked_add(place.checked_mul(size)?));
     html! {
         <div class="valuebar" id="value-bar" role="status">
-            <span class="m dim">{ index }</span>
+            <span class="m dim">{ fmt::shape(&index) }</span>
             <b class="m">{ texts[at].clone() }</b>
             { dtype(&row.dtype) }
             <Copy text={texts[at].clone()} label="value" />
@@ -388,6 +401,72 @@ fn value_bar(
                 { step(number.checked_sub(1), "Previous value", "\u{2039}") }
                 { step(number.checked_add(1), "Next value", "\u{203a}") }
             </span>
+            <span class="valueplace">
+                if let Some(bits) = values.bits.get(at) { <span class="m dim" title="Bits, the highest first">{ format!("0x{bits}") }</span> }
+                if let Some(byte) = byte { <span class="m dim" title="Its place in the file">{ format!("byte {}", fmt::exact(byte)) }</span> }
+                { along(actor, row, id, &index) }
+            </span>
+        </div>
+    }
+}
+
+/// Renders the links that draw the row and the column of a value.
+fn along(actor: &Actor, row: &Row, id: u32, index: &[u64]) -> Html {
+    let [.., down, across] = index else { return html! {} };
+    let last = index.len() - 1;
+    let link = |whole: usize, name: String, off: bool| {
+        let slice: Vec<String> = index
+            .iter()
+            .enumerate()
+            .map(|(at, number)| if at == whole { ":".to_owned() } else { number.to_string() })
+            .collect();
+        let slice = slice.join(", ");
+        let onclick = actor.on(move |actor, _: MouseEvent| {
+            actor.request(&ToWorker::Line(id, slice.clone()));
+        });
+        let title =
+            if off { "Its column is spread over more than 64 MB" } else { "Draw its values" };
+        html! { <button class="textlink" disabled={off} {title} {onclick}>{ name }</button> }
+    };
+    html! {
+        <>
+            { link(last, format!("row {}", fmt::exact(*down)), false) }
+            { link(last - 1, format!("column {}", fmt::exact(*across)), row.bytes > MAX_COLUMN) }
+        </>
+    }
+}
+
+/// Renders the values along one dimension.
+fn line_plot(actor: &Actor, row: &Row, line: &TensorLine) -> Html {
+    let close = actor.on(move |actor, _: MouseEvent| actor.values_panel(|panel| panel.line = None));
+    let title = format!("[{}]", line.slice);
+    let body = match &line.points {
+        Err(error) => html! { <p class="w-warn">{ &error.title }</p> },
+        Ok(points) => {
+            let of = |name: &str, value: fn(&(u64, f64, f64)) -> f64| Series {
+                name: name.into(),
+                points: points.iter().map(|point| (point.0 as f64, value(point))).collect(),
+            };
+            // With more values than points, a point is a range.
+            let ranges = points.iter().any(|(_, low, high)| low < high);
+            let lines = match ranges {
+                true => vec![of("largest", |point| point.2), of("smallest", |point| point.1)],
+                false => vec![of("value", |point| point.1)],
+            };
+            let chart = Chart {
+                title: "value".into(),
+                across: "index".into(),
+                up: "value".into(),
+                lines,
+                ..Chart::default()
+            };
+            html! { <ChartView {chart} height={220} name={format!("{} {}", row.key, line.slice)} /> }
+        }
+    };
+    html! {
+        <div class="lineplot" id="line-plot" data-slice={line.slice.clone()}>
+            <div class="hd"><h3 class="m">{ title }</h3><button class="ico" aria-label="Close the plot" onclick={close}>{ close_icon() }</button></div>
+            { body }
         </div>
     }
 }

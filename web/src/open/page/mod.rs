@@ -3,6 +3,7 @@
 pub mod address;
 pub mod illustration;
 pub mod loading;
+mod made_examples;
 pub mod menu;
 mod pasted;
 pub mod start;

@@ -9,6 +9,7 @@ use web_sys::{Event, HtmlInputElement};
 use yew::prelude::*;
 
 use crate::messages::get;
+use crate::open::page::made_examples::{self, MADE};
 use crate::page::hooks::use_window_event;
 use crate::page::model::actor::Actor;
 use crate::page::stored_files::{call, dropped, global, remembers, settled};
@@ -128,6 +129,9 @@ fn RecentOrExamples() -> Html {
         [] => html! {
             <>
                 <div class="lab exhead" data-list="examples">{ "Try an example" }</div>
+                { for MADE.iter().map(|&(example, name, about, size)| {
+                    row(name, about, size, actor.on(move |actor, _| made_examples::open(actor, example)))
+                }) }
                 { for EXAMPLES.iter().map(|&(name, about, size)| {
 
                     row(name, about, size, actor.on(move |actor, _| actor.open_example(name)))

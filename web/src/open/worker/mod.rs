@@ -12,14 +12,17 @@ use statelens_checkpoint::{
     Advice, Checkpoint, Error, FileId, FileSet, Finding, FindingKind, Grade, Layout, Leaf, Limits,
     Unwatched, order,
 };
-use statelens_describe::CheckpointSummary;
 use statelens_describe::model::parameters;
 use statelens_describe::share::LeafSummary;
+use statelens_describe::{CheckpointSummary, dtype_of, fields_text};
+use statelens_formats::archives::{self, ARCHIVE};
 use statelens_recipes::adapter;
 use statelens_recipes::conversion::OPTIMIZER_FILE;
 use web_sys::File;
 
-use crate::open::message::{FetchConsent, FileName, FoundCheckpoint, OpenedCheckpoint};
+use crate::open::message::{
+    FetchConsent, FileName, FoundCheckpoint, OpenedCheckpoint, StoredMember,
+};
 use crate::open::worker::progress::OpenProgress;
 use crate::protocol::FromWorker;
 use crate::protocol::error::ErrorText;
@@ -89,6 +92,13 @@ pub fn open(
                 return Ok(finished((checkpoint, limits, read_as), sources, opened, effort, began));
             }
             Err(error) => {
+                let members = match error.code() {
+                    ARCHIVE if order.len() == 1 => stored_members(&set, found.main, limits),
+                    _ => Vec::new(),
+                };
+                if !members.is_empty() {
+                    job.post(&FromWorker::Members(found.main.0, members));
+                }
                 failed.get_or_insert((found.main, explained(&set, found.main, &error)));
             }
         }
@@ -222,6 +232,21 @@ fn explained(set: &FileSet, file: FileId, error: &Error) -> ErrorText {
     text::config_alone(set.name(file), &head).unwrap_or_else(|| text::explained(error, &head))
 }
 
+/// Returns the members of an archive that are stored without compression, if checkpoints are among
+/// them.
+fn stored_members(set: &FileSet, archive: FileId, limits: &Limits) -> Vec<StoredMember> {
+    let members = archives::members(&set.opened_at(archive), limits).ok().flatten();
+    let stored = members.into_iter().flatten().filter_map(|member| {
+        let place = member.place.ok()?;
+        Some(StoredMember { name: member.name, offset: place.offset, size: place.len })
+    });
+    let stored: Vec<StoredMember> = stored.collect();
+    match stored.iter().any(|member| statelens_formats::has_known_extension(&member.name)) {
+        true => stored,
+        false => Vec::new(),
+    }
+}
+
 /// Returns the first file that is named like a checkpoint and belongs to none of those found.
 fn unrelated_checkpoint(set: &FileSet, found: &[Candidate], opened: &Checkpoint) -> Option<FileId> {
     let used: HashSet<FileId> = opened
@@ -262,8 +287,16 @@ fn describe(
     others: Vec<u32>,
 ) -> (OpenedCheckpoint, Vec<Leaf>) {
     let leaves = checkpoint.leaves();
-    let rows: Vec<Row> =
-        leaves.iter().map(|leaf| share::worker::row(LeafSummary::new(checkpoint, leaf))).collect();
+    let row = |leaf: &Leaf| {
+        let mut row = share::worker::row(LeafSummary::new(checkpoint, leaf));
+        // The value of a record is what its fields are.
+        let fields = dtype_of(checkpoint, leaf.target).and_then(fields_text);
+        if let Some(fields) = fields.filter(|_| row.value.is_empty()) {
+            row.value = format!("{{{fields}}}");
+        }
+        row
+    };
+    let rows: Vec<Row> = leaves.iter().map(row).collect();
     let mut missing: Vec<String> =
         checkpoint.findings.iter().flat_map(|found| &found.missing).cloned().collect();
     order::natural(&mut missing);

@@ -153,7 +153,9 @@ impl Actor {
 
     /// Shows the list of checkpoints on screens that hide it.
     pub fn show_rail(&self) {
-        self.update(|model| model.tree_shown = !model.tree_shown);
+        self.update(|model| {
+            (model.tree_shown, model.files_shown) = (!model.tree_shown, true);
+        });
         self.tab(Tab::Tree);
     }
 
@@ -310,7 +312,7 @@ pub(crate) fn click(input: &NodeRef) {
 }
 
 /// Returns whether the browser has a save dialog whose file can be written as a stream.
-fn has_save_dialog() -> bool {
+pub(crate) fn has_save_dialog() -> bool {
     web_sys::window()
         .is_some_and(|window| crate::messages::get(&window, "showSaveFilePicker").is_function())
 }

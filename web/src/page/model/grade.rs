@@ -14,6 +14,10 @@ impl PageModel {
     pub(crate) fn grade(&self) -> Option<FileGrade> {
         let work = self.work.as_ref()?;
         let (structure, _) = FileGrade::of_findings(&work.opened.findings);
+        if work.opened.summary {
+            // A link may leave the findings out, so it can't say that a file is whole.
+            return (!structure.is_good()).then_some(structure);
+        }
         let of_run = self.run.as_ref().and_then(|run| run.not_finite(work.opened.main));
         let grade = structure.with_values(work.not_finite().max(of_run.unwrap_or(0)));
         Some(match &self.verification.task {

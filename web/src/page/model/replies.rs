@@ -42,6 +42,9 @@ impl PageModel {
                     self.rail = Rail::new(found, &names).map(Rc::new);
                 }
             }
+            FromWorker::Members(archive, members) => {
+                self.archive = Some(Rc::new((archive, members)));
+            }
             FromWorker::Found(rows) => self.show_preview(&rows),
             FromWorker::Fetched(fetched) => {
                 self.fetched = Some(fetched).filter(|_| self.files.is_empty());
@@ -51,6 +54,8 @@ impl PageModel {
                 self.handle_reply(session, FromWorker::OpenFailed(error), file);
             }
             FromWorker::Crashed(_) => {}
+            // Its members are opened instead.
+            FromWorker::OpenFailed(_) if self.archive.is_some() => {}
             FromWorker::OpenFailed(error) => {
                 (self.pending_link, self.revived) = (None, None);
                 if let (Some(rail), Some(requested)) = (&mut self.rail, self.requested) {
@@ -126,6 +131,8 @@ impl PageModel {
                     matrix.singular.offers = offers;
                 }
             }
+            FromWorker::Line(line) => self.values_panel.line = Some(Rc::new(line)),
+            FromWorker::KeptOutputs(bytes) => self.kept_outputs = bytes,
             FromWorker::Rate(rate) => self.values_panel.rate = Some(rate),
             FromWorker::FileChecked(file, check) => {
                 if let Some(rail) = &mut self.rail {

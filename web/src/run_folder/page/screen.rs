@@ -20,7 +20,6 @@ use crate::page::model::actor::Actor;
 use crate::page::model::{Sheet, Tab};
 use crate::page::panes::{Pane, PaneEdge};
 use crate::page::rows::Rows;
-use crate::page::stop_dialog;
 use crate::page::viewport::LineLayout;
 use crate::run_folder::model::RunView;
 use crate::run_folder::state::{step, timestamp};
@@ -323,7 +322,6 @@ fn status(actor: &Actor, view: &RunView) -> Html {
                 { if open > 0 { format!("structure of {} of {} read", fmt::exact(all - open), fmt::exact(all)) } else { format!("structure of {} read", fmt::exact(all)) } }</span>
             if view.marked.is_some() { <span>{ "Choose another step and press " }{ cap("D") }</span> }
             <span class="grow"></span>
-            { stop_dialog::privacy(None) }
             <button class="textrow opt dim" onclick={show}>{ "shortcuts " }{ cap("?") }</button>
         </footer>
     }

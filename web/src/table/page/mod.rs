@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use statelens_checkpoint::visible;
-use statelens_describe::fold::{join, values_text};
+use statelens_describe::fold::{Sums, join, values_text};
 use web_sys::Element;
 use yew::prelude::*;
 
@@ -34,7 +34,7 @@ pub struct TableProps {
 }
 
 /// Maximum width of the table in pixels, as in its style sheet.
-const MAX_WIDTH: f64 = 1800.0;
+const MAX_WIDTH: f64 = 1400.0;
 
 /// Heights in pixels of a row: on wide screens, on small ones, and of a state on those.
 const HEIGHTS: (f64, f64, f64) = (24.0, 48.0, 30.0);
@@ -353,7 +353,7 @@ fn leaf(work: &OpenWork, id: u32, key: Html, actor: &Actor) -> Html {
     let scanned = work.view.weights.any() && has_shape && row.link.is_none();
     html! {
         <>
-            <div class="c ck" role="gridcell" title={visible(&row.key)}>{ key }</div>
+            <div class="c ck" role="gridcell" title={visible(&row.key)} aria-label={visible(&row.key)}>{ key }</div>
             <div class="c cd" role="gridcell">{ kind_cell(row) }</div>
             <div class="c cs m" role="gridcell">{ if has_shape { fmt::shape(&row.shape) } else { String::new() } }</div>
             <div class="c cp num" role="gridcell">{ if has_shape { fmt::count(row.params) } else { String::new() } }</div>
@@ -435,7 +435,7 @@ fn fold_cells(work: &OpenWork, fold: &Fold, key: Html, actor: &Actor) -> Html {
                 }
             </div>
             <div class="c cp num" role="gridcell">{ if fold.sums.tensors > 0 { fmt::count(fold.sums.params) } else { String::new() } }</div>
-            { bytes_cell((fold.sums.tensors > 0).then_some(fold.sums.bytes), work.table.largest) }
+            { sum_cell(work, (fold.sums.tensors > 0).then_some(fold.sums), fold.sums.tensors) }
             if scanned { { cells::folded(work, fold, alone, &onselect(actor)) } }
             <div class={classes(&["c", "cv", "m", when(scanned, "measured")])} role="gridcell">
                 if scanned { { small_values(work, rows.iter().copied(), alone.is_none()) } }
@@ -457,7 +457,7 @@ fn pattern_cells(
     let scanned = work.view.weights.any() && row.kind.has_shape();
     html! {
         <>
-            <div class="c ck" role="gridcell" title={visible(&join(&fold.name, &pattern.label, work.view.dot))}>{ key }</div>
+            <div class="c ck" role="gridcell" title={visible(&join(&fold.name, &pattern.label, work.view.dot))} aria-label={pattern_name(work, fold, pattern)}>{ key }</div>
             <div class="c cd" role="gridcell">{ if one_kind { kind_cell(row) } else { html! {} } }</div>
             <div class="c cs m" role="gridcell">
                 if row.kind.has_shape() {
@@ -465,13 +465,22 @@ fn pattern_cells(
                 }
             </div>
             <div class="c cp num" role="gridcell">{ if row.kind.has_shape() { fmt::count(pattern.sums.params) } else { String::new() } }</div>
-            { bytes_cell(row.kind.has_shape().then_some(pattern.sums.bytes), work.table.largest) }
+            { sum_cell(work, row.kind.has_shape().then_some(pattern.sums), pattern.rows.len() as u64) }
             if scanned { { cells::folded(work, fold, Some(pattern), &onselect(actor)) } }
             <div class={classes(&["c", "cv", "m", when(scanned, "measured")])} role="gridcell">
                 if scanned { { small_values(work, pattern.rows.iter().copied(), false) } }
                 { missing_mark(work, pattern.rows.iter().copied()) }
                 <span class="v">{ values_text(&work.rows, &pattern.rows) }</span></div>
         </>
+    }
+}
+
+/// Returns the name of a pattern for screen readers, which begins with its visible text.
+fn pattern_name(work: &OpenWork, fold: &Fold, pattern: &FoldPattern) -> String {
+    let whole = join(&fold.name, &pattern.label, work.view.dot);
+    match work.view.sort {
+        None => visible(&pattern.label),
+        Some(_) => format!("{} \u{d7}{}", visible(&whole), pattern.rows.len()),
     }
 }
 
@@ -533,6 +542,19 @@ fn bytes_cell(bytes: Option<u64>, largest: u64) -> Html {
             if share >= 0.01 { <span class="share" aria-hidden="true" style={format!("--w:{share:.3}")}></span> }
         </div>
     }
+}
+
+/// Renders the size of several tensors, marked as a sum if the table is sorted by it.
+fn sum_cell(work: &OpenWork, sums: Option<Sums>, count: u64) -> Html {
+    let sorted = matches!(work.view.sort, Some((Column::Bytes | Column::Params, _)));
+    let Some(sums) = sums.filter(|_| sorted && count > 1) else {
+        return bytes_cell(sums.map(|sums| sums.bytes), work.table.largest);
+    };
+    let (bytes, mark, title) = match work.view.by_member {
+        true => (sums.bytes / count, "each ", format!("Each of {}", fmt::plural(count, "tensor"))),
+        false => (sums.bytes, "\u{3a3} ", format!("The sum of {}", fmt::plural(count, "tensor"))),
+    };
+    html! { <div class="c cb num" role="gridcell" {title}><span class="dim">{ mark }</span>{ fmt::bytes(bytes) }</div> }
 }
 
 fn empty_table(actor: &Actor, work: &OpenWork) -> Html {

@@ -47,6 +47,8 @@ pub struct TableView {
     pub fold: bool,
     /// The column to sort by, and whether descending; `None` is file order.
     pub sort: Option<(Column, bool)>,
+    /// Whether folds are sorted by the size of one member, rather than by their sums.
+    pub by_member: bool,
     /// Folds that the user opened or closed, by [`Fold::name`].
     pub toggled: HashSet<String>,
     /// The statistics known so far.
@@ -66,6 +68,7 @@ impl Default for TableView {
         Self {
             fold: false,
             sort: None,
+            by_member: false,
             toggled: HashSet::new(),
             weights: Weights::default(),
             columns: FittingColumns::default(),
@@ -155,7 +158,7 @@ impl SortedRows {
     pub fn new(rows: &[Row], by: (Column, bool), weights: &Weights) -> Self {
         let items = (0..rows.len() as u32).map(TableLine::Row).collect();
         let mut table = Table { items, ..Table::default() };
-        table.sort(rows, by.0, by.1, weights);
+        table.sort(rows, by, false, weights);
         let row = |line: &TableLine| match line {
             TableLine::Row(id) => Some(*id),
             _ => None,
@@ -208,7 +211,7 @@ impl Table {
         if let Some((column, down)) = view.sort {
             match sorted.filter(|sorted| sorted.by == (column, down) && table.folds.is_empty()) {
                 Some(sorted) => table.items = sorted.items(chosen),
-                None => table.sort(rows, column, down, &view.weights),
+                None => table.sort(rows, (column, down), view.by_member, &view.weights),
             }
         }
         table.find_places(rows);
@@ -277,7 +280,13 @@ impl Table {
         }
     }
 
-    fn sort(&mut self, rows: &[Row], column: Column, down: bool, weights: &Weights) {
+    fn sort(
+        &mut self,
+        rows: &[Row],
+        (column, down): (Column, bool),
+        by_member: bool,
+        weights: &Weights,
+    ) {
         let mut items = std::mem::take(&mut self.items);
         if let Column::Measure(measure) = column {
             let of = |item| weights.sum(self.all_rows_of(item)).measure(measure);
@@ -293,7 +302,7 @@ impl Table {
             return;
         }
         order::by(&mut items, |&a, &b| {
-            let order = self.compare(rows, column, a, b);
+            let order = self.compare(rows, column, by_member, (a, b));
             if down { order.reverse() } else { order }
         });
         self.items = items;
@@ -303,9 +312,14 @@ impl Table {
         &self,
         rows: &[Row],
         column: Column,
-        a: TableLine,
-        b: TableLine,
+        by_member: bool,
+        (a, b): (TableLine, TableLine),
     ) -> std::cmp::Ordering {
+        let sums = |line| {
+            let (sums, count) = (self.item_sums(rows, line), self.all_rows_of(line).count() as u64);
+            let each = if by_member { count.max(1) } else { 1 };
+            (sums.params / each, sums.bytes / each)
+        };
         let row = |line: TableLine| self.first_row(line).map(|id| &rows[id as usize]);
         let (Some(x), Some(y)) = (row(a), row(b)) else { return std::cmp::Ordering::Equal };
         match column {
@@ -316,8 +330,8 @@ impl Table {
                 y.kind.word(),
             )),
             Column::Shape => (x.shape.len(), &x.shape).cmp(&(y.shape.len(), &y.shape)),
-            Column::Params => self.item_sums(rows, a).params.cmp(&self.item_sums(rows, b).params),
-            Column::Bytes => self.item_sums(rows, a).bytes.cmp(&self.item_sums(rows, b).bytes),
+            Column::Params => sums(a).0.cmp(&sums(b).0),
+            Column::Bytes => sums(a).1.cmp(&sums(b).1),
             // Handled before.
             Column::Measure(_) => std::cmp::Ordering::Equal,
             Column::Value => {

@@ -1,13 +1,17 @@
 //! The share sheet: the link and its content on the left, what the recipient sees on the right.
 //! Also opens such links.
 
+mod picture;
+
 use std::rc::Rc;
 
 use statelens_checkpoint::visible;
+use statelens_describe::FileGrade;
 use statelens_describe::share::{KeysAs, LinkOptions};
 use wasm_bindgen::JsValue;
 use yew::prelude::*;
 
+use crate::page::grade::grade_mark;
 use crate::page::hooks::use_window_event;
 use crate::page::marks::{Copy, breakable, cap, classes, copy, one_of, when};
 use crate::page::model::actor::Actor;
@@ -15,6 +19,7 @@ use crate::page::sheet::SheetFrame;
 use crate::protocol::ToWorker;
 use crate::protocol::job::JobKind;
 use crate::share::message::SharedSummary;
+use crate::share::page::picture::PictureSection;
 use crate::share::state::{KINDS, fits, is_reachable, without_secrets};
 use crate::state::fmt;
 use crate::state::task::Task;
@@ -140,6 +145,7 @@ pub fn ShareSheet(props: &ShareProps) -> Html {
             <div class="two">
                 <div class="formside">
                     <div class="fs"><span class="lab">{ "Link" }</span><div>{ link_part(shared, address.as_deref()) }</div></div>
+                    <PictureSection svg={AttrValue::from(shared.picture.clone())} name={props.title.clone()} />
                     <div class="fs"><span class="lab">{ "Content" }</span><div>
                         <div class="states one">
                             { part("name, format, size", shared.parts.head, true, None) }
@@ -307,13 +313,17 @@ fn keys_hint(keys: KeysAs) -> &'static str {
 /// Renders the content of the link as its recipient sees it.
 fn recipient_view(work: &OpenWork, shared: &SharedSummary) -> Html {
     let opened = &work.opened;
+    let (grade, _) = FileGrade::of_findings(&opened.findings);
     let (number, what) = match opened.model_params {
         0 => (work.sums.params, " elements"),
         params => (params, " params"),
     };
     html! {
         <>
-            <div class="who"><b class="m">{ visible(&base_name(&opened.name)) }</b><span class="badge">{ format!("{} {}", opened.format, opened.version).trim().to_owned() }</span></div>
+            <div class="who"><b class="m">{ visible(&base_name(&opened.name)) }</b><span class="badge">{ format!("{} {}", opened.format, opened.version).trim().to_owned() }</span>
+                if shared.options.findings && shared.options.keys == KeysAs::Plain && !grade.is_good() {
+                    <span class="graded" data-grade={grade.word()}>{ grade_mark(Some(grade)) }{ grade.word() }</span>
+                }</div>
             <div class="m sums"><span>{ fmt::count(number) }<span class="dim">{ what }</span></span>
                 <span>{ fmt::bytes(work.sums.bytes) }</span>
                 <span>{ fmt::exact(work.sums.tensors) }<span class="dim">{ " tensors" }</span></span></div>
