@@ -45,6 +45,9 @@ pub struct FormatTraits {
     /// The name of the metadata of the file, which are the raw attributes of the root, and which
     /// other formats have no place for.
     pub file_metadata: Option<&'static str>,
+    /// The key of the file's own description in the state dict. Arrays in it are not tensors of the
+    /// model.
+    pub description_key: Option<&'static str>,
     /// Whether values outside of the state dict are further states of a run, such as that of the
     /// optimizer, rather than attributes of modules. They are written if they are selected.
     pub further_states: bool,
@@ -62,6 +65,7 @@ impl FormatTraits {
         slash_keys: false,
         graph_key: None,
         file_metadata: None,
+        description_key: None,
         further_states: false,
         layer_stacks: &[],
     };

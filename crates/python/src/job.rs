@@ -14,6 +14,7 @@ use crate::watch::Watch;
 
 /// Plans a conversion; returns the recipe as JSON.
 #[pyfunction]
+#[expect(clippy::too_many_arguments, reason = "Python's layer groups them")]
 pub(crate) fn job_plan(
     py: Python<'_>,
     source: PathBuf,
@@ -46,6 +47,7 @@ pub(crate) struct ManyOptions {
 
 /// Plans a command for many checkpoints; returns the recipe as JSON.
 #[pyfunction]
+#[expect(clippy::too_many_arguments, reason = "Python's layer groups them")]
 pub(crate) fn job_plan_many(
     py: Python<'_>,
     command: &str,

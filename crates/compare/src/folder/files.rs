@@ -2,8 +2,11 @@
 
 use statelens_checkpoint::{FileId, FileSet, Result};
 
-/// Extensions of files that may be shards.
-const SHARDED: [&str; 6] = ["safetensors", "bin", "pt", "pth", "ckpt", "gguf"];
+/// Returns whether files with this extension may be shards of a model.
+fn is_sharded(extension: &str) -> bool {
+    let models = statelens_formats::formats().filter(|one| !one.weights_extensions.is_empty());
+    models.flat_map(|one| one.shard_extensions).any(|one| *one == extension)
+}
 
 /// Beginnings of the names of a trainer's states, which are no weights of the model.
 const STATES: [&str; 11] = [
@@ -33,7 +36,7 @@ pub(super) fn extension(name: &str) -> &str {
 
 /// Returns whether a file may have weights of the model.
 pub(super) fn is_weights(name: &str) -> bool {
-    SHARDED.contains(&extension(name)) && !is_state(name)
+    is_sharded(extension(name)) && !is_state(name)
 }
 
 pub(super) fn is_state(name: &str) -> bool {
@@ -117,7 +120,7 @@ impl Numbered {
         let separator = rest[cut..].chars().next().filter(|c| matches!(c, '-' | '_'))?;
         let (stem, at) = (&rest[..cut], &rest[cut + 1..]);
         let (number, count) = (at.parse().ok()?, of.parse().ok()?);
-        let is_known = SHARDED.contains(&extension) && !stem.is_empty();
+        let is_known = is_sharded(extension) && !stem.is_empty();
         (is_known && number <= count && (2..=MAX_SHARDS).contains(&count)).then(|| Self {
             stem: stem.to_owned(),
             separator,

@@ -11,9 +11,6 @@ use super::shard::Shard;
 
 /// Compares what each part says about the set with the set.
 pub(super) fn check(set: &ShardSet, findings: &mut Findings<'_>) {
-    if set.extension() != "gguf" {
-        return;
-    }
     let number = |shard: &Shard, name: &str| -> Option<u64> {
         let (_, value) = shard.metadata.iter().find(|(known, _)| known == name)?;
         value.parse().ok()

@@ -132,7 +132,7 @@ pub(super) fn check(
         gaps(set, stack, findings);
         for group in groups(stack, config) {
             incomplete(stack, &group, findings);
-            differences(set, stack, &group, findings);
+            differences(stack, &group, findings);
         }
     }
 }
@@ -278,7 +278,7 @@ fn is_uniform(layers: &[&Layer<'_>]) -> bool {
 type Odd<'a> = (&'a str, &'a TensorEntry, &'a TensorEntry);
 
 /// Reports tensors whose shape or dtype differs from those of the other layers.
-fn differences(set: &ShardSet, stack: &Stack<'_>, group: &[u64], findings: &mut Findings<'_>) {
+fn differences(stack: &Stack<'_>, group: &[u64], findings: &mut Findings<'_>) {
     let layers: Vec<(u64, &Layer<'_>)> =
         group.iter().filter_map(|at| Some((*at, stack.layers.get(at)?))).collect();
     if layers.len() < 3 {
@@ -315,7 +315,7 @@ fn differences(set: &ShardSet, stack: &Stack<'_>, group: &[u64], findings: &mut 
             findings.add_key(&SHAPE_DIFFERS, file, &entry.key, text);
         }
     }
-    if dtypes.len() <= few(layers.len()) && set.extension() != "gguf" {
+    if dtypes.len() <= few(layers.len()) {
         for (at, odd) in dtypes {
             let Some((file, entry, usual)) = odd.first() else { continue };
             let text = format!(

@@ -33,7 +33,7 @@ pub(super) struct TensorEntry {
 pub(super) struct Shard {
     pub(super) file: String,
     pub(super) tensors: Vec<TensorEntry>,
-    /// The entries of `__metadata__`, or numbers in the metadata of a GGUF file.
+    /// The entries of `__metadata__`, or numbers and short texts of the file's description.
     pub(super) metadata: Vec<(String, String)>,
     /// Whether the file could be read.
     pub(super) is_readable: bool,
@@ -283,18 +283,18 @@ fn opened(
     found.name = format!("weights.{}", extension(&file));
     alone.push_file(found);
     let checkpoint = statelens_formats::open(alone, limits, progress)?;
-    let is_gguf = checkpoint.format.id == "gguf";
+    let description = checkpoint.format.traits.description_key;
     for finding in &checkpoint.findings {
-        // A part of a split GGUF model says that the others are missing; the set has its own rules.
-        if !is_gguf {
+        // A file that describes its set says that the others are missing; the set has its own rules.
+        if description.is_none() {
             report(finding, &file, findings);
         }
     }
     let (mut tensors, mut storages) = (Vec::new(), HashSet::new());
     for leaf in checkpoint.each_leaf() {
-        // Arrays in the metadata of a GGUF file are no tensors of the model.
-        let is_metadata = || leaf.key.parts.first().is_some_and(|part| part.text() == *"metadata");
-        if leaf.outside_state || is_gguf && is_metadata() {
+        let is_description =
+            |key: &str| leaf.key.parts.first().is_some_and(|part| part.text() == *key);
+        if leaf.outside_state || description.is_some_and(is_description) {
             continue;
         }
         let Some((id, tensor)) = checkpoint.tensor_of(leaf.target) else { continue };
@@ -307,7 +307,7 @@ fn opened(
             is_alias: !storages.insert(place),
         });
     }
-    let metadata = if is_gguf { gguf_numbers(&checkpoint) } else { Vec::new() };
+    let metadata = description.map_or_else(Vec::new, |key| facts(&checkpoint, key));
     Ok(Shard { file, tensors, metadata, is_readable: true })
 }
 
@@ -324,8 +324,8 @@ pub(super) fn report(finding: &Finding, file: &str, findings: &mut Findings<'_>)
     }
 }
 
-/// Returns the numbers and short texts in the metadata of a GGUF file.
-fn gguf_numbers(checkpoint: &statelens_checkpoint::Checkpoint) -> Vec<(String, String)> {
+/// Returns the numbers and short texts in the dict with this key.
+fn facts(checkpoint: &statelens_checkpoint::Checkpoint, key: &str) -> Vec<(String, String)> {
     let entries = |id| match checkpoint.value(id) {
         Value::Dict(Dict { entries, .. }) => entries.as_slice(),
         _ => &[],
@@ -335,7 +335,7 @@ fn gguf_numbers(checkpoint: &statelens_checkpoint::Checkpoint) -> Vec<(String, S
         _ => None,
     };
     let root = entries(checkpoint.root());
-    let metadata = root.iter().find(|(key, _)| named(key).as_deref() == Some("metadata"));
+    let metadata = root.iter().find(|(name, _)| named(name).as_deref() == Some(key));
     let metadata = metadata.map_or(&[][..], |(_, id)| entries(*id));
     let value = |id| match checkpoint.value(id) {
         Value::Int(int) => int.to_u64().map(|number| number.to_string()),

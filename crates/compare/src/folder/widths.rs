@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use statelens_checkpoint::{counted, grouped, shape_text};
 
 use super::Findings;
-use super::layers::{FLOATS, Stacks};
+use super::layers::Stacks;
 use super::rules::SHAPE_DIFFERS;
 use super::sets::ShardSet;
 use super::shard::TensorEntry;
@@ -41,17 +41,16 @@ const WIDTHS: [(&str, usize); 22] = [
 pub(super) fn check(set: &ShardSet, stacks: &Stacks<'_>, findings: &mut Findings<'_>) {
     let (Some((_, embedding)), Some(stack)) = (embedding(set), stacks.main()) else { return };
     let Some(width) = embedding.shape.get(1) else { return };
-    let is_plain = |entry: &TensorEntry| {
-        FLOATS.contains(&entry.dtype.as_str())
-            || entry.dtype.starts_with("float8")
-            || set.extension() == "gguf"
+    // Several elements may be packed into an integer.
+    let is_packed = |entry: &TensorEntry| {
+        ["int", "uint", "float4"].iter().any(|start| entry.dtype.starts_with(start))
     };
     let mut fitting = 0;
     let mut others: BTreeMap<&str, Vec<(&TensorEntry, u64)>> = BTreeMap::new();
     for layer in stack.layers.values() {
         for (rest, (file, entry)) in layer {
             let Some((_, dim)) = WIDTHS.iter().find(|(end, _)| rest == end) else { continue };
-            let Some(found) = entry.shape.get(*dim).filter(|_| is_plain(entry)) else { continue };
+            let Some(found) = entry.shape.get(*dim).filter(|_| !is_packed(entry)) else { continue };
             match found == width {
                 true => fitting += 1,
                 false => others.entry(file).or_default().push((entry, *found)),
