@@ -249,11 +249,13 @@ fn map(outline: &Outline, out: &mut String) {
             Some((.., bytes)) => *bytes = bytes.saturating_add(entry.bytes),
             None => dtypes.push((name, colour, entry.bytes)),
         }
-        let (start, end) = (at as f64 * scale, (at + entry.bytes) as f64 * scale);
+        let next = at.saturating_add(entry.bytes);
+        let (start, end) = (at as f64 * scale, next as f64 * scale);
         let last = columns.saturating_sub(1);
-        for column in (start as usize).min(last)..=(end as usize).min(last) {
+        let covers = (start as usize).min(last)..(end as usize).min(last) + 1;
+        for (column, share) in shares.iter_mut().enumerate().take(covers.end).skip(covers.start) {
             let covered = end.min(column as f64 + 1.0) - start.max(column as f64);
-            *shares[column].entry(colour).or_default() += covered.max(0.0);
+            *share.entry(colour).or_default() += covered.max(0.0);
         }
         let own = entry.key.split(dot).find_map(|part| part.parse::<u64>().ok());
         if own != layer && own.is_some() && start - last_tick >= 5.0 && start > 1.0 {
@@ -264,7 +266,7 @@ fn map(outline: &Outline, out: &mut String) {
         if entry.statistics.as_ref().is_some_and(|of| of.nan + of.infinite > 0) {
             marks.push((start + end) / 2.0);
         }
-        at += entry.bytes;
+        at = next;
     }
     let colours: Vec<&str> = shares
         .iter()
