@@ -48,9 +48,10 @@ stats --fail-on could not check everything, and found nothing wrong.";
 
 /// Opens, explains and converts model checkpoints
 ///
-/// Reads Cerebras HDF5 (.mdl), PyTorch (.pt, .pth, .bin, .ckpt), safetensors, PyTorch distributed
-/// checkpoint, TensorFlow, NumPy array (.npy), NumPy archive (.npz), Keras, GGUF, Flax msgpack,
-/// Python pickle (.pkl) and any other HDF5; `statelens formats` says which of them it writes.
+/// Reads Cerebras HDF5 (.mdl), PyTorch (.pt, .pth, .bin, .ckpt), safetensors, TensorFlow, NumPy
+/// array (.npy), NumPy archive (.npz), Keras, GGUF, Flax msgpack, Python pickle (.pkl) and any other
+/// HDF5, and folders of many ranks: PyTorch distributed checkpoint, PyTorch FSDP ranks, DeepSpeed
+/// and safetensors of ranks; `statelens formats` says which of them it writes.
 /// Formats are recognised by content. Weights are read only on request, and nothing in a checkpoint
 /// is ever run.
 #[derive(Debug, Parser)]

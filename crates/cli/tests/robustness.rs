@@ -32,7 +32,7 @@ use statelens_fixtures::busy;
 static ALLOCATOR: PeakAlloc = PeakAlloc;
 
 /// Folders with fixtures of formats that are not named after the id of one.
-const FOLDERS: [&str; 13] = [
+const FOLDERS: [&str; 14] = [
     "attacks",
     "cerebras",
     "dcp_ranks",
@@ -40,6 +40,7 @@ const FOLDERS: [&str; 13] = [
     "gguf_split",
     "hf_sharded_safetensors",
     "numpy",
+    "sharded",
     "tf",
     "tf_crafted",
     "torch",

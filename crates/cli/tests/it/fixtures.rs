@@ -135,9 +135,10 @@ fn keras() {
 }
 
 /// Folders that another test compares, here or elsewhere.
-const COMPARED: [&str; 13] = [
+const COMPARED: [&str; 14] = [
     "attacks",
     "cerebras",
+    "deepspeed",
     "flax",
     "gguf",
     "hdf5",

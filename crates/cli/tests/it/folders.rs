@@ -193,7 +193,7 @@ fn sarif_of_check_scan_and_verify() {
     assert!(results.iter().any(|one| one["ruleId"] == "verify-finding"), "{results:?}");
 
     // A file that can't be read is a result, and does not hide those of the others.
-    let missing = text(&folder("no such file.pt"));
+    let missing = text(&folder("llama_single").join("no such file.pt"));
     let results = sarif(&["verify", "--sarif", &missing, &shard], 1);
     assert_eq!(results[0]["ruleId"], "not-read");
     assert!(results.len() > 1, "{results:?}");

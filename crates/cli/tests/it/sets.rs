@@ -32,11 +32,15 @@ fn folder_index_and_shard_open_the_same_checkpoint() {
     }
     // With a second checkpoint in the folder, the file must be named.
     fs::copy(fixture("safetensors/order.safetensors"), folder.file("order.safetensors")).unwrap();
-    let error = run(["ls", &text(folder.path())]).failed();
+    let error = run(["manifest", &text(folder.path())]).failed();
     assert!(
         error.contains("2 checkpoints: model.safetensors.index.json, order.safetensors"),
         "{error}"
     );
+    let listed = run(["ls", &text(folder.path())]).ok();
+    for name in ["model.safetensors.index.json  whole", "order.safetensors             whole"] {
+        assert!(listed.contains(name), "{listed}");
+    }
     let empty = Folder::new();
     let error = run(["ls", &text(empty.path())]).failed();
     assert!(error.contains("holds no checkpoint"), "{error}");

@@ -36,7 +36,7 @@ fn is_rank(name: &str) -> bool {
 
 /// Finds the metadata of the checkpoint that `main` belongs to, in the same folder: `.metadata`, or
 /// that of each rank, `__0.metadata`, if the ranks did not coordinate.
-pub(super) fn metadata(files: &FileSet, main: FileId) -> Vec<FileId> {
+pub(crate) fn metadata(files: &FileSet, main: FileId) -> Vec<FileId> {
     let name = files.name(main);
     let top = folder(name);
     if !is_rank(name) && !is_own(name) {

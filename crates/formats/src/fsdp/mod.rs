@@ -23,7 +23,6 @@ use statelens_checkpoint::{FormatTraits, PythonTypes};
 use crate::Format;
 
 pub(crate) static FORMAT: Format = Format {
-    extensions: &["pt"],
     reads: "files of all ranks with `DTensor` or `ShardedTensor` (`model_world_size_8_rank_*.pt`), joined",
     traits: FormatTraits {
         python_types: PythonTypes::All,

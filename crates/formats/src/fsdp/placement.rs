@@ -445,12 +445,14 @@ impl fmt::Display for Cut {
 }
 
 #[cfg(test)]
+#[expect(clippy::single_range_in_vec_init, reason = "a list of runs may have one")]
 mod tests {
     use super::*;
     use Placement::{Replicate, Shard, Strided};
 
     fn lens(len: u64, count: u64) -> Vec<u64> {
-        (0..count).map(|index| total(&chunk(&[0..len], count, index))).collect()
+        let whole = 0..len;
+        (0..count).map(|index| total(&chunk(std::slice::from_ref(&whole), count, index))).collect()
     }
 
     /// The lengths of `torch.chunk`.
@@ -492,7 +494,7 @@ mod tests {
     fn strided_shards_interleave() {
         let strided = [Strided { dim: 0, factor: 2 }, Shard(0)];
         let found = of(&[8], &strided, &[2, 2], &[]);
-        assert_eq!(found, [[[0..2]], [[4..6]], [[2..4]], [[6..8]]].map(|it| it.map(Vec::from)));
+        assert_eq!(found, [0..2, 4..6, 2..4, 6..8].map(|run| vec![vec![run]]));
         let alone = of(&[9], &[Strided { dim: 0, factor: 2 }], &[2], &[]);
         assert_eq!(alone[0], [[0..3, 5..7]]);
         assert_eq!(alone[1], [[3..5, 7..9]]);

@@ -31,7 +31,7 @@ pub(crate) use split::{SplitPart, check_set};
 
 pub(crate) static FORMAT: Format = Format {
     extensions: &["gguf"],
-    reads: "versions 1 to 3, either byte order, sets of numbered files; values of plain, Q4_0, Q4_1, Q5_0, Q5_1 and Q8_0 tensors",
+    reads: "versions 1 to 3, either byte order, sets of numbered files; values of all types but Q2_0: plain, `Q`, `K`, `IQ`, ternary, MXFP4, NVFP4",
     traits: FormatTraits {
         user_attributes: &["gguf"],
         description_key: Some("metadata"),

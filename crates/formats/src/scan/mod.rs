@@ -146,7 +146,7 @@ fn one(search: &mut Search<'_>, label: &str, files: &FileSet, others: bool) -> R
     for id in ranks(&probe, &slices).into_iter().filter(|_| others) {
         search.file(files.name(id), files.name(id), files.structure(id)?, within(id))?;
     }
-    if is_rank(files.name(main)) && files.find(&dcp_metadata(files.name(main))).is_none() {
+    if is_rank(files.name(main)) && dcp::detect::metadata(files, main).is_empty() {
         search.report_opened(label, vec![alone()]);
     }
     if score < Score::Magic && !opened && !search.found {
@@ -173,7 +173,8 @@ fn ranks(probe: &Probe<'_>, slices: &[Span]) -> BTreeSet<FileId> {
     }
     let folder = paths::folder(probe.name());
     let siblings = files.names().filter(|(_, name)| {
-        paths::folder(name) == folder && (is_rank(name) || paths::base(name) == ".metadata")
+        paths::folder(name) == folder
+            && (is_rank(name) || paths::base(name) == ".metadata" || dcp::detect::is_own(name))
     });
     let siblings = siblings.map(|(id, _)| id);
     let mut ranks: BTreeSet<FileId> = slices.iter().map(|span| span.file).chain(siblings).collect();
@@ -183,11 +184,6 @@ fn ranks(probe: &Probe<'_>, slices: &[Span]) -> BTreeSet<FileId> {
 
 fn is_rank(name: &str) -> bool {
     name.ends_with(".distcp")
-}
-
-/// Returns the name of the metadata next to a rank file.
-fn dcp_metadata(name: &str) -> String {
-    format!("{}.metadata", paths::folder(name))
 }
 
 /// Returns the finding for a rank file whose metadata is not in the set.

@@ -48,6 +48,8 @@ const UNKNOWN: &[(&str, &str)] = &[
     ("reports/objects/opt_a.pt", OTHER),
     ("reports/objects/opt_b.pt", OTHER),
     ("reports4/h5_blosc/pandas_blosc.h5", UNREAD),
+    ("sharded/broken_dcp_zstd_bomb/.metadata", UNREAD),
+    ("sharded/broken_dcp_zstd_bomb/__9_0.distcp", UNREAD),
     ("torch/legacy_full_module.pt", MODULE),
     ("torch/zip_full_torchnn_module.pt", MODULE),
     ("torch/zip_python_objects.pt", CLASS),

@@ -72,15 +72,18 @@ const IMPORTS: [Import; 7] = [
         is_dotted: false,
         what: "PEFT imports it.",
     },
-    Import { key: "megatron_core", known: "megatron.core", ..IMPORTED },
+    Import {
+        key: "megatron_core",
+        file: "adapter_config.json",
+        known: "megatron.core",
+        is_dotted: false,
+        what: "PEFT imports it.",
+    },
     Import { key: "activation_function", ..ACTIVATION },
     Import { key: "activation_fn", ..ACTIVATION },
     Import { key: "sbert_ce_default_activation_function", ..ACTIVATION },
     Import { key: "tokenizer_class", known: "sentence_transformers transformers", ..ACTIVATION },
 ];
-
-const IMPORTED: Import =
-    Import { key: "", file: "", known: "", is_dotted: false, what: "PEFT imports it." };
 
 const ACTIVATION: Import = Import {
     key: "",
