@@ -32,6 +32,7 @@ use crate::archive::ZIP;
 use crate::{Format, Score};
 
 pub(crate) static FORMAT: Format = Format {
+    extensions: &[],
     reads: "folders of ZeRO 0 to 3 and universal checkpoints, joined as `zero_to_fp32.py` does",
     traits: FormatTraits {
         python_types: PythonTypes::All,

@@ -23,6 +23,7 @@ use statelens_checkpoint::{FormatTraits, PythonTypes};
 use crate::Format;
 
 pub(crate) static FORMAT: Format = Format {
+    extensions: &[],
     reads: "files of all ranks with `DTensor` or `ShardedTensor` (`model_world_size_8_rank_*.pt`), joined",
     traits: FormatTraits {
         python_types: PythonTypes::All,

@@ -23,6 +23,7 @@ use crate::{Format, Score};
 const INFO: &str = "DCP_SHARDING_INFO";
 
 pub(crate) static FORMAT: Format = Format {
+    extensions: &[],
     reads: "shards of all ranks of `torch.distributed.checkpoint`, joined",
     traits: FormatTraits::DEFAULT,
     score: |probe| {
