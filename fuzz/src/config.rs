@@ -13,9 +13,11 @@ pub(crate) fn run(bytes: &[u8]) {
         assert_eq!(again.to_yaml(), written);
         let families = Families::known().expect("the tables that come along are sound");
         for guess in families.recognise(&value) {
-            for target in
-                [Implementation::HuggingFace, Implementation::cerebras(2, 1), Implementation::CURRENT]
-            {
+            for target in [
+                Implementation::HuggingFace,
+                Implementation::cerebras(2, 1),
+                Implementation::CURRENT,
+            ] {
                 let _ = families.convert(&guess.model, guess.format, target, &value);
             }
         }

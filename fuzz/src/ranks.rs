@@ -10,7 +10,10 @@ const SETS: [&[&str]; 4] = [
         "zero_pp_rank_0_mp_rank_00_optim_states.pt",
         "zero_pp_rank_1_mp_rank_00_optim_states.pt",
     ],
-    &["shard-00001-model-00001-of-00001.safetensors", "shard-00002-model-00001-of-00001.safetensors"],
+    &[
+        "shard-00001-model-00001-of-00001.safetensors",
+        "shard-00002-model-00001-of-00001.safetensors",
+    ],
     &["__0.metadata", "__1.metadata", "__0_0.distcp", "__1_0.distcp"],
 ];
 
