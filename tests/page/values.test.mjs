@@ -204,7 +204,7 @@ test("findings about values show numbers, location and checks (core)", async () 
     const contents = await page.textContent(".sheet");
     assert.match(contents, /model\.layers\.9\.attn\.weight is not like its siblings/i);
     assert.match(contents, /σ 0\.175 where 0\.018\d* is expected \(9\.67×\), \|x\| mean 9\.67×.*4 of 4 measures agree/);
-    assert.match(await page.locator("svg.depth").first().getAttribute("aria-label"), /σ over 15 layers: layer 9 has 0\.175 where/);
+    assert.match(await page.locator("svg.depth").first().getAttribute("aria-label"), /σ over 15 siblings: number 9 has 0\.175 where/);
     assert.match(contents, /model\.layers\.12\.attn\.weight is all zeros/i);
     assert.match(contents, /model\.layers\.2\.attn\.weight and model\.layers\.3\.attn\.weight are equal bit for bit/i);
     assert.match(contents, /16 tensors are all zeros/);

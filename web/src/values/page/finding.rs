@@ -124,7 +124,7 @@ fn over_depth(series: &LayerSeries) -> Html {
         .map(|(at, value)| format!("{:.1} {:.1}", x(at), y(*value)))
         .collect();
     let label = format!(
-        "\u{3c3} over {}: number {layer} has {} where {} is expected",
+        "\u{3c3} over {} siblings: number {layer} has {} where {} is expected",
         values.len(),
         number(value),
         number(*expected)
