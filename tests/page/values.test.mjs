@@ -271,9 +271,10 @@ test("statistics of the selected tensor are read at once, those of a very large 
     await page.keyboard.press("ArrowRight");
     assert.match(await page.textContent(".histogram .read"), /to .*: \d+ values?, /);
 
-    // A tensor of 400 MB is read at once, with progress.
+    // A tensor of more than 64 MB is read on request only, with progress.
     await page.fill("#filter", "middle");
     await page.keyboard.press("Enter");
+    await page.click("#read-values");
     await page.waitForSelector("#stop-reading");
     await page.waitForFunction(() => /of 400 MB/.test(document.querySelector("#statistics .hd")?.textContent ?? ""));
     await page.waitForFunction(() => /all 100,000,000 values, /.test(document.querySelector("#statistics .hd")?.textContent ?? ""), null, { timeout: 60_000 });
