@@ -24,6 +24,8 @@ def write_safetensors(path, arrays):
         span = [at, at := at + array.nbytes]
         header[key] = {"dtype": "F32", "shape": list(array.shape), "data_offsets": span}
     text = json.dumps(header).encode()
+    # Data begin at a multiple of 8, as the library writes it.
+    text += b" " * (-len(text) % 8)
     data = b"".join(array.tobytes() for array in arrays.values())
     path.write_bytes(len(text).to_bytes(8, "little") + text + data)
 
