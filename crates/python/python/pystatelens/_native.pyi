@@ -28,6 +28,7 @@ __all__ = [
     "open",
     "parse_size",
     "check",
+    "check_folder",
     "diff",
     "rank",
     "renames",

@@ -4,7 +4,7 @@ Fields with `NotRequired` are missing where they do not apply. Later versions ma
 """
 
 # Without `from __future__ import annotations`, so that `__required_keys__` is right.
-from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
+from typing import Any, NotRequired, TypeAlias, TypedDict
 
 __all__ = [
     "CallFound",
@@ -201,8 +201,8 @@ class CheckReport(TypedDict):
     release: dict[str, Any] | None
 
 
-Level: TypeAlias = Literal["off", "note", "warning", "error"]
-"""How much a finding of `check` matters."""
+Level: TypeAlias = str
+"""How much a finding of `check` matters: `"off"`, `"note"`, `"warning"` or `"error"`."""
 
 
 class RuleFinding(TypedDict):
