@@ -225,7 +225,7 @@ impl serde::Serialize for Advice {
     }
 }
 
-/// Reads a text; what was a setting is text.
+/// Reads a text. Settings become text, too.
 impl<'de> serde::Deserialize<'de> for Advice {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;

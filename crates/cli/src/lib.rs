@@ -91,7 +91,7 @@ pub fn call(
     }
 }
 
-/// Returns what is wrong with a command line, without the usage and the tips below it.
+/// Returns the error of a command line, without the usage and the tips below it.
 fn usage(error: &clap::Error) -> String {
     let text = error.to_string();
     let lines: Vec<&str> = text.lines().take_while(|line| !line.is_empty()).collect();

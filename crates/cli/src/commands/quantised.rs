@@ -105,7 +105,7 @@ fn summary(weights: &[QuantisedWeight]) -> String {
     format!("dequantised {}{helpers}", schemes.join(", "))
 }
 
-/// Warns of weights whose values are not known, and of what was inferred.
+/// Warns of weights whose values are not known, and of inferred settings.
 fn report(weights: &[QuantisedWeight]) {
     let refused = weights.iter().filter_map(|weight| Some((weight, weight.refused.as_ref()?)));
     for (weight, why) in refused.clone().take(SHOWN) {

@@ -41,7 +41,7 @@ pub(super) fn check(
     let main = main_set(sets);
     for set in &sets.list {
         let is_main = main.is_some_and(|main| std::ptr::eq(main, set));
-        // What is missing would be reported again as layers and parts.
+        // Missing tensors would be reported again as layers and parts.
         if set.is_adapter() || !set.is_complete() {
             continue;
         }

@@ -20,7 +20,7 @@ pub(super) struct JsonValue<'a> {
 }
 
 impl JsonFile {
-    /// Reads a file; `None` if there is none with this name. The inner error says why it is not JSON.
+    /// Reads a file; `None` if no file has this name. The inner error says why it is not JSON.
     pub(super) fn read(files: &FileSet, name: &str) -> Option<Result<Self>> {
         let (id, _) = files.names().find(|(_, known)| *known == name)?;
         let text = match files.len(id) > MAX_LEN {

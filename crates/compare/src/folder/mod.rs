@@ -1,7 +1,7 @@
 //! Checks whether a folder with a model is whole and agrees with itself: files, indexes, shards,
 //! layers, config and tokenizer. Reads structure only, never weights.
 //!
-//! What is found is reported by rules ([`RULES`]) with stable ids. An error means that a loader in
+//! Defects are reported by rules ([`RULES`]) with stable ids. An error means that a loader in
 //! common use refuses the folder, loads random, wrong or missing values, or depends on the order of
 //! reading; or that files are missing. A warning means that the model loads, but the folder
 //! contradicts itself or holds something twice.
@@ -125,7 +125,7 @@ pub struct FolderReport {
     pub weight_files: u64,
     /// Number of tensors in them.
     pub tensors: u64,
-    /// What was found, the worst first.
+    /// The findings, the worst first.
     pub findings: Vec<RuleFinding>,
 }
 

@@ -17,7 +17,7 @@ use super::shard::TensorEntry;
 /// Maximum number of findings of one rule that are listed one by one.
 pub(super) const MAX_EACH: usize = 20;
 
-/// The places of a tensor: the positions of the shards, and what is in them.
+/// The places of a tensor: the positions of the shards, and its entries in them.
 pub(super) type Holders<'a> = HashMap<&'a str, Vec<(usize, &'a TensorEntry)>>;
 
 /// Returns the places of all tensors.

@@ -87,7 +87,7 @@ pub struct Scales {
     pub divisor: Option<Tensor>,
 }
 
-/// What is subtracted from the value of a code, or added to its product with the scale.
+/// The number subtracted from the value of a code, or added to its product with the scale.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Offset {
     /// Nothing.
