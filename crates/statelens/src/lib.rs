@@ -66,6 +66,7 @@ pub mod sides;
 pub mod sink;
 mod slice;
 pub mod statistics;
+mod sync;
 mod tensor;
 mod threads;
 pub mod waiting;

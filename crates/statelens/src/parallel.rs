@@ -4,14 +4,15 @@
 use std::collections::BTreeMap;
 use std::num::NonZero;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::mpsc::{self, RecvTimeoutError};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use statelens_checkpoint::{Error, Progress, Result};
 use statelens_tensor::{Buffer, InOrder, Work, drive as drive_one};
 
+use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use crate::sync::mpsc::{self, RecvTimeoutError};
+use crate::sync::{Condvar, Mutex, PoisonError, scope};
 use crate::threads::{no_thread, thread};
 use crate::waiting::stoppable;
 
@@ -98,7 +99,7 @@ pub(crate) fn in_order<T: Send>(
     let (delivered, turn) = (Mutex::new(parts.start), Condvar::new());
     let (send, receive) = mpsc::channel();
     let stopped = || shared.stop.load(Ordering::Relaxed);
-    std::thread::scope(|scope| {
+    scope(|scope| {
         let mut threads = Vec::new();
         for _ in 0..workers {
             let send = send.clone();

@@ -1,13 +1,13 @@
 //! The destination of new files, and the one that writes them to the disk.
 
-use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::Arc;
 use std::{fs, io};
 
 use statelens_checkpoint::{Error, FileSet, ReadAt, Result, Span, grouped, room};
 use statelens_tensor::Receive;
 
+use crate::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use crate::sync::{JoinHandle, Mutex, PoisonError};
 use crate::threads::{no_thread, thread};
 
 /// Bytes that [`Sink::copy`] reads at once, unless a sink does it in another way.

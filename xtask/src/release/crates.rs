@@ -9,7 +9,8 @@ use super::{VERSION, empty, list, name, try_command};
 use crate::{project, shell};
 
 /// Workspace members that are not published.
-pub(crate) const UNPUBLISHED: [&str; 6] = [
+pub(crate) const UNPUBLISHED: [&str; 7] = [
+    "interleavings",
     "statelens-web",
     "statelens-app",
     "statelens-fixtures",
