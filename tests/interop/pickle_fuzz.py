@@ -6,7 +6,7 @@ Each case runs in `pickle._Unpickler` (in Python) and `pickle.Unpickler` (in C) 
 nothing: it records the name and returns an inert class, which records the calls of the class and the changes of its
 objects. PROGRAM is the example `scan_batch` of `statelens-formats`. If `scan` would exit with 0, a case is a difference if
 
-- an unpickler looks up a name that `scan` does not list as harmless or in a warning, or
+- an unpickler looks up a name (not an empty one) that `scan` does not list as harmless or in a warning, or
 - an unpickler calls a function or changes an object, and `scan` has no record of it with the same arguments.
 
 The exit status is 1 if there are differences. Differing cases are printed after they have been shorten as far as
@@ -529,6 +529,9 @@ class ScanReport:
         for module, name in trace.names:
             # Python can't import a module with an invalid name.
             if not re.fullmatch(r"[\w.-]+", module):
+                continue
+            # The unpickler in Python imports an installed module before it fails, and calls nothing.
+            if not name:
                 continue
             if (module, name) not in self.harmless and f"`{module}`" not in self.titles:
                 return f"the name {module}.{name}"

@@ -87,7 +87,7 @@ pub use scan::{OneThread, Workers, scan, scan_file, scan_on};
 pub use shards::Shards;
 pub use snippet::{PythonLeaf, Snippet, SnippetsOf, indexed};
 use statelens_checkpoint::{
-    Checkpoint, FileSet, Finding, Grade, Leaf, Limits, Loss, Plan, Progress, Result,
+    Checkpoint, FileId, FileSet, Finding, Grade, Leaf, Limits, Loss, Plan, Progress, Result,
 };
 pub use statelens_pickle::ScanOptions;
 use statelens_tensor::Slice;
@@ -214,7 +214,7 @@ pub fn snippets(
     checkpoint: &Checkpoint,
     leaf: &Leaf,
     slice: Option<&Slice>,
-    place: &dyn Fn(&str) -> String,
+    place: &dyn Fn(FileId) -> String,
 ) -> Vec<Snippet> {
     let of_format = format_of(checkpoint.format.id).and_then(|format| format.snippets);
     snippet::snippets(checkpoint, leaf, slice, place, of_format)

@@ -7,6 +7,8 @@ use std::sync::Arc;
 use statelens_checkpoint::pieces::{Pieces, Slices};
 use statelens_checkpoint::{Error, Form, Global, Int, Limits, Result, Text, room};
 
+use crate::opcode::OpcodeSet;
+
 /// Index of an object in a [`Pickle`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(pub(crate) u32);
@@ -147,6 +149,7 @@ pub struct Pickle {
     /// States set on nodes other than [`Node::Object`].
     pub(crate) states: HashMap<NodeId, Vec<NodeId>>,
     pub(crate) protocol: u8,
+    pub(crate) opcodes: OpcodeSet,
     pub(crate) end: u64,
     pub(crate) base: u64,
     pub(crate) overlong_frame: Option<u64>,
@@ -228,6 +231,11 @@ impl Pickle {
     /// Returns the highest protocol that the pickle announces; 0 by default.
     pub fn protocol(&self) -> u8 {
         self.protocol
+    }
+
+    /// Returns the opcodes that it consists of.
+    pub fn opcodes(&self) -> &OpcodeSet {
+        &self.opcodes
     }
 
     /// Returns the length in bytes, `STOP` included.

@@ -129,6 +129,7 @@ impl Machine<'_> {
         loop {
             *start = self.input.at;
             let opcode = self.input.byte()?;
+            self.pickle.opcodes.insert(opcode);
             if opcode == op::STOP {
                 let root = self.pop()?;
                 if self.joined {

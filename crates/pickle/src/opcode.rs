@@ -25,6 +25,23 @@ pub const fn is_opcode(byte: u8) -> bool {
     )
 }
 
+/// A set of opcodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct OpcodeSet([u64; 4]);
+
+impl OpcodeSet {
+    /// Adds an opcode.
+    pub fn insert(&mut self, opcode: u8) {
+        self.0[usize::from(opcode >> 6)] |= 1 << (opcode & 63);
+    }
+
+    /// Iterates over the opcodes of the set that are not in `others`, in order.
+    pub fn without<'a>(&'a self, others: &'a [u8]) -> impl Iterator<Item = u8> + 'a {
+        let is_in = |opcode: &u8| self.0[usize::from(opcode >> 6)] >> (opcode & 63) & 1 == 1;
+        (0..=u8::MAX).filter(is_in).filter(|opcode| !others.contains(opcode))
+    }
+}
+
 pub const MARK: u8 = b'(';
 pub const STOP: u8 = b'.';
 pub const POP: u8 = b'0';

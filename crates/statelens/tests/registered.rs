@@ -49,7 +49,7 @@ fn registered_format_supports_every_operation() {
     assert_eq!(opened.format().traits, tpack::TPACK.traits);
     let core = opened.inner();
     let leaf = core.leaves().remove(0);
-    let code = snippets(core, &leaf, None, &str::to_owned).remove(0);
+    let code = snippets(core, &leaf, None, &|file| core.files.name(file).to_owned()).remove(0);
     assert_eq!((code.library, code.code.contains("tpack.load(")), ("tpack", true));
     assert!(is_named_as_weights("a/b.tpack"));
     convert(&opened, Target::Safetensors).write(&back).unwrap();

@@ -66,7 +66,8 @@ pub fn inspect(open: &OpenCheckpoint, row: u32) -> Option<RowDetails> {
 
 /// Returns Python code that reads a leaf, or a slice of it: library and code.
 fn code(checkpoint: &Checkpoint, leaf: &Leaf, slice: Option<&Slice>) -> Vec<(String, String)> {
-    let found = snippets(checkpoint, leaf, slice, &str::to_owned).into_iter();
+    let place = |file| checkpoint.files.name(file).to_owned();
+    let found = snippets(checkpoint, leaf, slice, &place).into_iter();
     found.map(|snippet| (snippet.library.to_owned(), snippet.code)).collect()
 }
 

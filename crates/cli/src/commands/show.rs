@@ -4,7 +4,7 @@ mod code;
 mod slice;
 
 use statelens::parts::checkpoint::{
-    Checkpoint, Leaf, Quantizer, Tensor, float_repr, known_key, shape_text,
+    Checkpoint, FileId, Leaf, Quantizer, Tensor, float_repr, known_key, shape_text,
 };
 use statelens::parts::describe::{
     Parameter, Parameters, attribute_text, attributes_json, dtype_of, element_json, fields_text,
@@ -52,9 +52,14 @@ pub(crate) fn run(args: &Show) -> CommandResult {
     }
     let mut printer = Printer::new();
     if let Some(library) = &args.code {
+        let path = |file: FileId| {
+            let source = opened.sources().get(file.0 as usize)?;
+            Some(source.path().to_owned()).filter(|path| !path.as_os_str().is_empty())
+        };
         for (index, (leaf, slice)) in found.iter().enumerate() {
             printer.text(if index > 0 { "\n" } else { "" })?;
-            let code = code::of(checkpoint, leaf, slice.as_ref(), library.as_deref(), args)?;
+            let library = library.as_deref();
+            let code = code::of(checkpoint, leaf, slice.as_ref(), library, args, &path)?;
             printer.text(&code)?;
         }
         return printer.success();

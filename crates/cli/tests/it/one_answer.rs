@@ -142,6 +142,40 @@ fn keeps_the_newest_checkpoint_of_a_restarted_run() {
     assert_eq!(run(["runs", "--json", &here]).json()["newer_by_time"][0], "checkpoint-100");
 }
 
+/// The interop tests run the code of all fixtures.
+#[test]
+fn code_names_what_the_library_finds() {
+    let code = |file: &str, key: &str| run(["show", &text(&fixture(file)), key, "--code"]);
+    for (file, key, expected) in [
+        // Compressed records can't be mapped.
+        ("torch_crafted/deflated.pt", "f", "weights_only=True)\n"),
+        // An opcode that `weights_only` refuses.
+        ("torch/zip_cyclic.pt", "w", "np.memmap("),
+        // Each file of a bundle stands for all.
+        ("tf/saver_v2_basic/checkpoint", "layer1/kernel", "/model.ckpt-200\")"),
+        ("tf/merged/m.data-00000-of-00002", "w1", "/merged/m\")"),
+        ("hdf5/vlen_e.h5", "vi.3", "file[\"vi\"][3]"),
+        ("hdf5/filter_lz4_e.h5", "x", "import hdf5plugin"),
+        // The library follows the link in the file that was opened.
+        ("reports/h5_links/outer.h5", "linked", "outer.h5\", \"r\")"),
+        ("safetensors/save_model_tied.safetensors", "b.weight", "get_tensor(\"a.weight\")"),
+    ] {
+        let code = code(file, key).ok();
+        assert!(code.contains(expected), "{file}: {code}");
+    }
+    // h5py does not have the dtype; torch refuses the archive, whose only tensor is compressed.
+    for (file, key) in
+        [("reports/h5_void_npz/i24.h5", "x"), ("reports/pt_packed/rezip_flat.pt", "w")]
+    {
+        let error = code(file, key).failed();
+        assert!(error.contains("no known library reads"), "{file}: {error}");
+    }
+    // The file of an element in another folder.
+    let outer = text(&fixture("reports/h5_links/outer.h5"));
+    let mapped = run(["show", &outer, "raw", "--code=numpy.memmap"]).ok();
+    assert!(mapped.contains("/below/raw.bin\""), "{mapped}");
+}
+
 #[test]
 fn code_reads_what_the_library_can_read() {
     let code = |file: &str, key: &str| run(["show", &report(file), key, "--code"]);

@@ -92,6 +92,8 @@ fn snippets(leaf: &PythonLeaf<'_>) -> Vec<Snippet> {
              map_location=\"cpu\")\n{what} = state{keys}{index}\n"
         ),
     });
-    let h5py = leaf.is_plain().then(|| leaf.h5py(&leaf.stored_name()));
+    // A link leads to a file that may be of another format.
+    let is_own = leaf.path == leaf.main;
+    let h5py = (is_own && leaf.is_plain()).then(|| leaf.h5py(&leaf.stored_name(), None));
     cstorch.into_iter().chain(h5py).collect()
 }

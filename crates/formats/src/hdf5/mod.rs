@@ -26,7 +26,7 @@ pub(crate) mod read;
 #[cfg(test)]
 mod tests;
 
-use statelens_checkpoint::FormatTraits;
+use statelens_checkpoint::{DType, FormatTraits, KeyPart};
 
 use crate::{Format, PythonLeaf, Snippet};
 
@@ -45,5 +45,29 @@ pub(crate) static FORMAT: Format = Format {
 
 fn snippets(leaf: &PythonLeaf<'_>) -> Vec<Snippet> {
     // h5py converts floats that NumPy does not have to other dtypes.
-    leaf.has_numpy_dtype().then(|| leaf.h5py(&leaf.dataset())).into_iter().collect()
+    let readable = leaf.tensor.is_some_and(|tensor| has_h5py(&tensor.dtype));
+    if !readable || !leaf.has_numpy_dtype() {
+        return Vec::new();
+    }
+    let parts = leaf.leaf.key.parts.as_slice();
+    // An element of variable length.
+    let (parts, element) = match parts {
+        [parts @ .., KeyPart::Index(element)] => (parts, Some(*element)),
+        parts => (parts, None),
+    };
+    if parts.iter().any(|part| matches!(part, KeyPart::Index(_))) {
+        return Vec::new();
+    }
+    let names: Vec<_> = parts.iter().map(|part| part.text().to_lossy().into_owned()).collect();
+    vec![leaf.h5py(&PythonLeaf::literal(&names.join("/")), element)]
+}
+
+/// Returns whether h5py has a dtype. Numbers that NumPy does not have, such as integers of three
+/// bytes, are read as raw bytes here.
+fn has_h5py(dtype: &DType) -> bool {
+    let DType::Numpy(numpy) = dtype else { return true };
+    match numpy.fields.as_slice() {
+        [] => !numpy.name.starts_with("void"),
+        fields => fields.iter().all(|field| has_h5py(&field.dtype)),
+    }
 }

@@ -93,6 +93,12 @@ fn archive_snippets(leaf: &PythonLeaf<'_>) -> Vec<Snippet> {
 }
 
 fn numpy_snippet(leaf: &PythonLeaf<'_>, call: String) -> Vec<Snippet> {
+    // These may be floats that extensions add to NumPy, and that NumPy alone can't read.
+    if let Some(DType::Numpy(numpy)) = leaf.tensor.map(|tensor| &tensor.dtype)
+        && ["V1", "V2"].contains(&numpy.code.as_str())
+    {
+        return Vec::new();
+    }
     let code = format!("import numpy as np\n\ntensor = np.load({call}\n");
     leaf.tensor.map(|_| Snippet { library: "numpy", code }).into_iter().collect()
 }

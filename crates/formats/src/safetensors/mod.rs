@@ -156,7 +156,7 @@ fn snippets(leaf: &PythonLeaf<'_>) -> Vec<Snippet> {
     if leaf.tensor.is_none() {
         return Vec::new();
     }
-    let (path, name) = (&leaf.path, leaf.name());
+    let (path, name) = (&leaf.path, leaf.first_name());
     let read = match leaf.numpy_index().is_empty() {
         true => format!("tensor = file.get_tensor({name})"),
         false => format!("tensor = file.get_slice({name}){}", leaf.torch_index()),

@@ -31,7 +31,7 @@ pub(crate) fn snippets(
     checkpoint: &Checkpoint,
     leaf: &Leaf,
     slice: Option<&Slice>,
-    place: &dyn Fn(&str) -> String,
+    place: &dyn Fn(FileId) -> String,
     of_format: Option<SnippetsOf>,
 ) -> Vec<Snippet> {
     let tensor = checkpoint.tensor_of(leaf.target).map(|(_, tensor)| tensor);
@@ -40,11 +40,14 @@ pub(crate) fn snippets(
     }
     let Some(main) = checkpoint.files.main().ok() else { return Vec::new() };
     let own = tensor.and_then(file_of).unwrap_or(main);
-    let path = |file: FileId| text(&place(checkpoint.files.name(file)));
+    let path = |file: FileId| text(&place(file));
     let shape = tensor.map(|tensor| tensor.shape.as_slice()).unwrap_or_default();
     let slice = slice.map_or_else(|| Ok(PythonSlice::default()), |it| PythonSlice::new(it, shape));
     let Ok(slice) = slice else { return Vec::new() };
     let wanted = PythonLeaf { checkpoint, leaf, tensor, slice, path: path(own), main: path(main) };
+    // The format's own library refuses some files, which NumPy can map.
+    let is_refused = checkpoint.findings.iter().any(|finding| finding.refused);
+    let of_format = of_format.filter(|_| !is_refused);
     let mut found = of_format.map_or_else(Vec::new, |snippets| snippets(&wanted));
     found.extend(wanted.mapped());
     found.extend(wanted.jax(&found));
@@ -68,6 +71,11 @@ pub struct PythonLeaf<'a> {
 }
 
 impl PythonLeaf<'_> {
+    /// Returns a text as a Python literal.
+    pub fn literal(name: &str) -> String {
+        text(name)
+    }
+
     /// Returns the variable that the last line binds: `tensor` or `value`.
     pub fn variable(&self) -> &'static str {
         if self.tensor.is_some() { "tensor" } else { "value" }
@@ -76,6 +84,16 @@ impl PythonLeaf<'_> {
     /// Returns the flat key as a Python literal.
     pub fn name(&self) -> String {
         text(&self.leaf.flat.to_lossy())
+    }
+
+    /// Returns the first of the names of a tied tensor as a Python literal.
+    pub fn first_name(&self) -> String {
+        if self.leaf.id == self.leaf.target {
+            return self.name();
+        }
+        let leaves = self.checkpoint.leaves();
+        let first = leaves.iter().find(|leaf| leaf.target == self.leaf.target);
+        text(&first.unwrap_or(self.leaf).flat.to_lossy())
     }
 
     /// Returns the name in the file as a Python literal.
@@ -111,22 +129,35 @@ impl PythonLeaf<'_> {
         self.tensor.is_some_and(|tensor| own_of_numpy(&tensor.dtype))
     }
 
-    /// Returns code that reads the dataset with this name.
-    pub fn h5py(&self, dataset: &str) -> Snippet {
-        let (path, then) = (&self.path, self.slice.then_numpy());
-        // Datasets are read by indexing; an empty tuple reads everything.
-        let index = if self.slice.index.is_empty() { "[()]" } else { &self.slice.forwards };
-        let code = format!(
-            "import h5py\n\nwith h5py.File({path}, \"r\") as file:\n    tensor = file[{dataset}]{index}{then}\n"
-        );
-        Snippet { library: "h5py", code }
+    /// Returns whether a tensor is read by decompressing a stream.
+    pub fn storage_is_packed(&self, tensor: &Tensor) -> bool {
+        let mut layout = &tensor.layout;
+        while let Layout::Strided(strided) = layout {
+            layout = &strided.storage;
+        }
+        matches!(layout, Layout::Packed(_))
     }
 
-    /// Returns the path of the dataset in HDF5 as a Python literal.
-    pub fn dataset(&self) -> String {
-        let parts = self.leaf.key.parts.iter();
-        let parts: Vec<String> = parts.map(|part| part.text().to_lossy().into_owned()).collect();
-        text(&parts.join("/"))
+    /// Returns code that reads a dataset, given as a Python literal, or one of its elements.
+    pub fn h5py(&self, dataset: &str, element: Option<u64>) -> Snippet {
+        // The library follows links to other files.
+        let (main, then) = (&self.main, self.slice.then_numpy());
+        // Datasets are read by indexing; an empty tuple reads everything.
+        let index = match (element, self.slice.index.is_empty()) {
+            (Some(element), _) => format!("[{element}]{}", self.slice.forwards),
+            (None, true) => "[()]".to_owned(),
+            (None, false) => self.slice.forwards.clone(),
+        };
+        let filters = match self.tensor.map(|tensor| &tensor.layout) {
+            Some(Layout::Chunked(chunked)) => chunked.chunks.describe(),
+            _ => String::new(),
+        };
+        let needs_plugin = PLUGINS.iter().any(|filter| filters.contains(filter));
+        let import = if needs_plugin { "import hdf5plugin  # filters\n" } else { "" };
+        let code = format!(
+            "import h5py\n{import}\nwith h5py.File({main}, \"r\") as file:\n    tensor = file[{dataset}]{index}{then}\n"
+        );
+        Snippet { library: "h5py", code }
     }
 
     /// Returns code that maps the tensor with NumPy, if it is contiguous, in C order and not
@@ -177,6 +208,9 @@ impl PythonLeaf<'_> {
         Some(Snippet { library: "jax", code })
     }
 }
+
+/// The filters of HDF5 that h5py reads with the package hdf5plugin.
+const PLUGINS: [&str; 5] = ["lz4", "bitshuffle", "zstd", "blosc", "bzip2"];
 
 /// Returns the file with a tensor's bytes, if they are in a single file.
 fn file_of(tensor: &Tensor) -> Option<FileId> {

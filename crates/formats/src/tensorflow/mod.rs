@@ -45,7 +45,7 @@ use std::sync::Arc;
 
 pub use graph_edit::{EditedGraph, edit_graph};
 
-use statelens_checkpoint::{Checkpoint, FileId, FileSet, FormatTraits, Plan, Result};
+use statelens_checkpoint::{Checkpoint, FileId, FileSet, Finding, FormatTraits, Plan, Result};
 
 pub(crate) use table::is_table;
 
@@ -99,12 +99,25 @@ fn plan(source: Arc<Checkpoint>, target: &WriteTarget, name: &str) -> Result<Pla
     write::plan(source, &options, name)
 }
 
+/// Returns the prefix of a bundle as a Python literal, from the literal of one of its files.
+fn prefix(file: &str) -> Option<String> {
+    let prefix = match file.strip_suffix(".index\"") {
+        Some(prefix) => prefix,
+        None => file.rsplit_once(".data-")?.0,
+    };
+    Some(format!("{prefix}\""))
+}
+
 fn snippets(leaf: &PythonLeaf<'_>) -> Vec<Snippet> {
     // Only the V2 reader of tensorflow takes a prefix.
     if leaf.checkpoint.format.id != "tensorflow" || leaf.tensor.is_none() {
         return Vec::new();
     }
-    let prefix = leaf.main.replacen(".index\"", "\"", 1);
+    // Any file of a bundle can be opened; the library takes its prefix.
+    let prefix = [&leaf.main, &leaf.path].into_iter().find_map(|path| prefix(path));
+    let is_refused = |finding: &Finding| finding.title == leaves::NO_CHECKSUM;
+    let refused = leaf.checkpoint.findings.iter().any(is_refused);
+    let Some(prefix) = prefix.filter(|_| !refused) else { return Vec::new() };
     let (name, index) = (leaf.stored_name(), leaf.numpy_index());
     let code = format!(
         "import tensorflow as tf\n\ntensor = tf.train.load_checkpoint({prefix})\

@@ -19,12 +19,10 @@ pub(crate) mod detect;
 pub(crate) mod read;
 #[cfg(test)]
 pub(crate) mod tests;
+mod weights_only;
 pub mod write;
 
-use statelens_checkpoint::{
-    Checkpoint, DictClass, DictKey, FormatTraits, ListClass, PythonTypes, Tensor, TensorClass,
-    TupleClass, Value,
-};
+use statelens_checkpoint::{DType, FormatTraits, PythonTypes, Tensor};
 
 use crate::{Format, PythonLeaf, RunNames, Snippet, Writing};
 
@@ -66,47 +64,29 @@ fn snippets(leaf: &PythonLeaf<'_>) -> Vec<Snippet> {
     let format = &leaf.checkpoint.format;
     let is_zip = format.id == "torch-zip";
     let is_known = is_zip && format.name != "TorchScript" || format.id == "torch-legacy";
-    if !is_known || !loads_weights_only(leaf.checkpoint) {
+    if !is_known || !weights_only::loads(leaf.checkpoint) {
+        return Vec::new();
+    }
+    // The stream names a class for each dtype, which torch has for the older ones only.
+    let is_new = |tensor: &Tensor| {
+        matches!(
+            tensor.stored,
+            DType::U16 | DType::U32 | DType::U64 | DType::C32 | DType::F8E4M3FN | DType::F8E5M2
+        )
+    };
+    let tensors = leaf.checkpoint.tensors();
+    if !is_zip && tensors.iter().any(is_new) {
         return Vec::new();
     }
     let Some(keys) = leaf.subscripts() else { return Vec::new() };
-    let map = if is_zip && leaf.tensor.is_some() { ", mmap=True" } else { "" };
+    // A mapped record must not be compressed.
+    let is_packed = |tensor: &Tensor| leaf.storage_is_packed(tensor);
+    let maps = is_zip && leaf.tensor.is_some() && !tensors.iter().any(is_packed);
+    let map = if maps { ", mmap=True" } else { "" };
     let (path, what, index) = (&leaf.path, leaf.variable(), leaf.torch_index());
     let code = format!(
         "import torch\n\nstate = torch.load({path}, map_location=\"cpu\", \
          weights_only=True{map})\n{what} = state{keys}{index}\n"
     );
     vec![Snippet { library: "torch", code }]
-}
-
-/// Returns whether `torch.load(weights_only=True)` reads the file: it refuses all classes but those
-/// of plain values, dicts and tensors, wherever they are in the pickle.
-///
-/// The list is that of `torch/_weights_only_unpickler.py` of torch 2.8.
-fn loads_weights_only(checkpoint: &Checkpoint) -> bool {
-    let is_plain = |value: &Value| match value {
-        Value::None
-        | Value::Bool(_)
-        | Value::Int(_)
-        | Value::Float(_)
-        | Value::Complex(..)
-        | Value::Str(_)
-        | Value::Bytes { .. }
-        | Value::Tensor(_)
-        | Value::Sparse(_)
-        | Value::DType { numpy: None, .. }
-        | Value::Device(_)
-        | Value::Link(_) => true,
-        Value::List(list) => list.class == ListClass::List,
-        Value::Tuple(tuple) => !matches!(tuple.class, TupleClass::Named(_)),
-        Value::Set(set) => !set.frozen,
-        Value::Dict(dict) => {
-            let is_plain = |(key, _): &(DictKey, _)| !matches!(key, DictKey::Other(_));
-            matches!(dict.class, DictClass::Dict | DictClass::Ordered | DictClass::Counter)
-                && dict.entries.iter().all(is_plain)
-        }
-        Value::Array(_) | Value::DType { numpy: Some(_), .. } | Value::Opaque(_) => false,
-    };
-    let is_subclass = |tensor: &Tensor| matches!(tensor.class, TensorClass::Other(_));
-    checkpoint.values().iter().all(is_plain) && !checkpoint.tensors().iter().any(is_subclass)
 }

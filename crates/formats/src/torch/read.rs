@@ -18,6 +18,7 @@ use statelens_pickle::{Lowered, NodeId, Pickle, ScanOptions};
 
 use crate::archive::{Archive, has_end};
 use crate::damage;
+use crate::torch::weights_only;
 
 pub(crate) fn read(
     files: FileSet,
@@ -240,6 +241,7 @@ impl Facts {
     fn format(mut self, archive: &Archive, pickle: &Pickle) -> FormatInfo {
         self.facts.push(("Records".into(), archive.len().to_string()));
         self.facts.push(("Pickle protocol".into(), pickle.protocol().to_string()));
+        self.facts.extend(weights_only::unknown_opcode(pickle));
         let script = archive.find("constants.pkl").is_some();
         if script {
             self.facts.push(("TorchScript".into(), "yes; its code is not shown".into()));

@@ -1,6 +1,8 @@
 //! `statelens show --code`.
 
-use statelens::parts::checkpoint::{Checkpoint, Leaf};
+use std::path::PathBuf;
+
+use statelens::parts::checkpoint::{Checkpoint, FileId, Leaf};
 use statelens::parts::formats::snippets;
 use statelens::{Error, Result};
 
@@ -9,23 +11,31 @@ use crate::args::Show;
 use super::slice::ShownSlice;
 
 /// Returns Python code that reads a leaf, or a slice of it, with the given library or the usual
-/// one.
+/// one. `path` returns the path of a file on disk.
 pub(super) fn of(
     checkpoint: &Checkpoint,
     leaf: &Leaf,
     slice: Option<&ShownSlice>,
     library: Option<&str>,
     args: &Show,
+    path: &dyn Fn(FileId) -> Option<PathBuf>,
 ) -> Result<String> {
     let given = &args.input.file;
     let folder = match given.is_dir() {
         true => Some(given.as_path()),
         false => given.parent(),
     };
-    let place = |name: &str| match folder {
-        // No Python library reads a set of files from an address, so addresses stay as they are.
-        Some(folder) if !name.contains("://") => folder.join(name).display().to_string(),
-        _ => name.to_owned(),
+    let place = |file: FileId| {
+        // A file in another folder has its name only.
+        if let Some(path) = path(file) {
+            return path.display().to_string();
+        }
+        let name = checkpoint.files.name(file);
+        match folder {
+            // No Python library reads a set of files from an address, so addresses stay as they are.
+            Some(folder) if !name.contains("://") => folder.join(name).display().to_string(),
+            _ => name.to_owned(),
+        }
     };
     let found = snippets(checkpoint, leaf, slice.map(|slice| &slice.slice), &place);
     let chosen = match library {

@@ -280,12 +280,13 @@ impl Search<'_> {
     /// Warns of names that are unused, in bytes that are a pickle by chance: two lines of text
     /// after a `c` are an import.
     fn imports(&self, blob: &Blob, at: u64, pickle: &Pickle, cut: Option<&Global>) {
-        // `INST` without a mark: CPython's unpickler fails before it imports anything.
+        // `INST` without a mark: CPython's unpickler in C fails before it imports anything. The one in
+        // Python imports the module, which is installed anyway, and then fails.
         if matches!(some(&*blob.source, at, 1).as_deref(), Ok([INST])) {
             return;
         }
         for global in pickle.globals().iter().map(|used| &*used.global).chain(cut) {
-            // Without a second line, it fails before it imports the module in the first.
+            // The same holds without a second line.
             let is_import = is_name(&global.module) && !global.name.is_empty();
             if is_import && !is_harmless(global) && !self.options.allows(global) {
                 let title = format!("Loaded as a pickle, it would import `{}`", global.module);

@@ -8,6 +8,8 @@ use statelens_checkpoint::{
 };
 use statelens_pickle::{Broken, PickleStream, ScanOptions, Storage, Storages, read_stream};
 
+use crate::torch::weights_only;
+
 pub(super) fn read(
     files: FileSet,
     limits: &Limits,
@@ -21,15 +23,17 @@ pub(super) fn read(
     let mut builder = Builder::new(limits);
     let lowered = stream.pickle.lower(&mut builder, &mut storages)?;
     findings.extend(lowered.findings);
+    let mut facts = vec![
+        ("Storages".into(), stream.storages.len().to_string()),
+        ("Pickle protocol".into(), stream.pickle.protocol().to_string()),
+    ];
+    facts.extend(weights_only::unknown_opcode(&stream.pickle));
     let format = FormatInfo {
         id: "torch-legacy",
         name: "PyTorch stream",
         version: "1001".into(),
         producer: String::new(),
-        facts: vec![
-            ("Storages".into(), stream.storages.len().to_string()),
-            ("Pickle protocol".into(), stream.pickle.protocol().to_string()),
-        ],
+        facts,
         ..FormatInfo::default()
     };
     builder.finish(lowered.root, format, files, findings)
