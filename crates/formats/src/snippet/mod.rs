@@ -154,8 +154,13 @@ impl PythonLeaf<'_> {
         };
         let needs_plugin = PLUGINS.iter().any(|filter| filters.contains(filter));
         let import = if needs_plugin { "import hdf5plugin  # filters\n" } else { "" };
+        // The library looks for raw data in other files in the working folder.
+        let place = match self.path == self.main {
+            true => "",
+            false => "import os\n\nos.environ[\"HDF5_EXTFILE_PREFIX\"] = \"${ORIGIN}\"\n",
+        };
         let code = format!(
-            "import h5py\n{import}\nwith h5py.File({main}, \"r\") as file:\n    tensor = file[{dataset}]{index}{then}\n"
+            "{place}import h5py\n{import}\nwith h5py.File({main}, \"r\") as file:\n    tensor = file[{dataset}]{index}{then}\n"
         );
         Snippet { library: "h5py", code }
     }
