@@ -22,6 +22,7 @@ fn control(setting: Setting) -> &'static str {
         Setting::FormatVersion04 => "\u{201c}Version\u{201d} 0.4",
         Setting::FromCerebras => "2.4 under \u{201c}From\u{201d}",
         Setting::FromHuggingFace => "Hugging Face under \u{201c}From\u{201d}",
+        Setting::HubToken => "\u{201c}Token\u{201d}",
         Setting::Limit10 => "a limit ten times as high",
         Setting::LimitNone => "no limit",
         Setting::ListConverters => "\u{201c}Model\u{201d}",

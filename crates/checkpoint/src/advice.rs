@@ -35,6 +35,8 @@ pub enum Setting {
     FromCerebras,
     /// The format of the source, set to Hugging Face.
     FromHuggingFace,
+    /// The token of an account on the Hugging Face Hub.
+    HubToken,
     /// The limits on memory and work, times ten.
     Limit10,
     /// The limits on memory and work, set to none.
@@ -99,6 +101,7 @@ impl Setting {
             Self::FormatVersion04 => "--format-version 0.4",
             Self::FromCerebras => "--src-fmt cs-2.4",
             Self::FromHuggingFace => "--src-fmt hf",
+            Self::HubToken => "`HF_TOKEN`",
             Self::Limit10 => "--limit 10",
             Self::LimitNone => "--limit none",
             Self::ListConverters => "`statelens list-converters`",

@@ -131,6 +131,7 @@ pub(crate) fn parameter(setting: Setting) -> &'static str {
         Setting::FormatVersion04 => "`version=\"0.4\"`",
         Setting::FromCerebras => "`src_fmt=\"cs-2.4\"`",
         Setting::FromHuggingFace => "`src_fmt=\"hf\"`",
+        Setting::HubToken => "the environment variable `HF_TOKEN`",
         Setting::Limit10 => "`pystatelens.open(file, limit=10)`",
         Setting::LimitNone => "`limit=0`",
         Setting::ListConverters => "`pystatelens.list_converters`",

@@ -26,8 +26,20 @@ impl Address {
     /// Parses an address as copied from a browser. A link to Hugging Face's page about a file
     /// (`blob`) becomes the address of the file (`resolve`).
     pub fn parse(text: &str) -> Result<Self> {
+        let mut address = Self::exact(text)?;
+        if HUGGING_FACE.contains(&address.host.trim_start_matches("www.")) {
+            address.hugging_face()?;
+        }
+        match address.path.ends_with('/') {
+            true => Err(bad(text, "the address names a folder or a site, not a file")),
+            false => Ok(address),
+        }
+    }
+
+    /// Parses an address, which is not changed.
+    pub fn exact(text: &str) -> Result<Self> {
         let text = text.trim();
-        let bad = |what: &str| Err(Error::unsupported(what).in_file(short(text)).advice(EXAMPLE));
+        let bad = |what: &str| Err(bad(text, what));
         let Some(scheme) = SCHEMES.into_iter().find(|scheme| starts_with(text, scheme)) else {
             return bad("this is not an address that begins with https:// or http://");
         };
@@ -41,19 +53,12 @@ impl Address {
         if host.is_empty() || !host.chars().all(is_host) {
             return bad("the address has no host");
         }
-        let mut address = Self {
+        Ok(Self {
             scheme,
             host: host.to_ascii_lowercase(),
             path: encode(path, "/%!$&'()*+,;=:@~"),
             query: encode(query, "/%!$&'()*+,;=:@~?"),
-        };
-        if HUGGING_FACE.contains(&address.host.trim_start_matches("www.")) {
-            address.hugging_face()?;
-        }
-        if address.path.ends_with('/') {
-            return bad("the address names a folder or a site, not a file");
-        }
-        Ok(address)
+        })
     }
 
     /// Returns the host and port, for display.
@@ -134,21 +139,25 @@ impl fmt::Display for Address {
 
 const EXAMPLE: &str = "An address looks like https://example.org/models/model.safetensors.";
 
+fn bad(text: &str, what: &str) -> Error {
+    Error::unsupported(what).in_file(short(text.trim())).advice(EXAMPLE)
+}
+
 /// Maximum length of the name of a file to look for.
 const MAX_LEN: usize = 1024;
 
-fn starts_with(text: &str, start: &str) -> bool {
+pub(crate) fn starts_with(text: &str, start: &str) -> bool {
     text.get(..start.len()).is_some_and(|head| head.eq_ignore_ascii_case(start))
 }
 
 /// Returns as much of an address as fits a message.
-fn short(text: &str) -> String {
+pub(crate) fn short(text: &str) -> String {
     let text = text.split(['?', '#']).next().unwrap_or_default();
     text.chars().filter(|c| !c.is_control()).take(200).collect()
 }
 
 /// Percent-encodes all bytes except letters, digits, `-._` and those in `keep`.
-fn encode(text: &str, keep: &str) -> String {
+pub(crate) fn encode(text: &str, keep: &str) -> String {
     percent_encode(text.as_bytes(), |byte| {
         byte.is_ascii_alphanumeric() || b"-._".contains(&byte) || keep.as_bytes().contains(&byte)
     })

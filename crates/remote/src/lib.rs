@@ -14,6 +14,7 @@
 
 mod address;
 mod answer;
+pub mod hub;
 mod meter;
 mod remote;
 mod streamed;
