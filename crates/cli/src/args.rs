@@ -84,6 +84,7 @@ Examples:
   statelens info --model model_dir           the model, and how it was recognised
   statelens info --states checkpoint_1000.mdl
   statelens info --json model.pt | jq .bytes
+  statelens info hf://owner/name@revision    a repository on the Hugging Face Hub, or its page's URL
 
 --model reports what names, shapes and a config reveal about the model: family, layers, sizes,
 parameters by component, quantised layouts, memory, each with its source. `read` means that the

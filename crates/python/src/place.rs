@@ -78,6 +78,14 @@ impl Place {
         }
     }
 
+    /// Returns the path or the address, if the source is one.
+    pub(crate) fn named(&self) -> Option<&Path> {
+        match &self.kind {
+            PlaceKind::Named(path) => Some(path),
+            _ => None,
+        }
+    }
+
     /// Opens the checkpoint. `progress` can cancel, and hears no figures.
     pub(crate) fn open(self, progress: &mut dyn Progress) -> Result<Checkpoint> {
         let rules = self.options.read_as.iter().map(|rule| read_as_rule(rule));

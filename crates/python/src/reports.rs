@@ -226,7 +226,7 @@ pub(crate) fn info(
 ) -> PyResult<String> {
     let place = Place::of(&source)?;
     Watch::new(None).reading(py, move |progress| {
-        let config = match (config, place.path()) {
+        let config = match (config, place.named()) {
             (Some(config), _) => statelens_cli::model_config(&config, Some(&config))?,
             (None, Some(path)) => statelens_cli::model_config(path, None)?,
             (None, None) => None,

@@ -209,8 +209,11 @@ impl Checkpoint {
         self.inner.room(600)?;
         let mut verification = Verification::new(self.inner.clone(), checks, manifest.is_some());
         parallel::drive(&mut verification, self.workers(), progress)?;
+        let mut report = verification.into_report(manifest)?;
+        #[cfg(feature = "http")]
+        crate::blobs::check(&self.sources, &mut report, progress)?;
         self.unchanged()?;
-        verification.into_report(manifest)
+        Ok(report)
     }
 
     /// Verifies a checkpoint as [`Checkpoint::verify_against`] does. One that is too damaged to open

@@ -274,10 +274,15 @@ fn inside(folder: &Path, name: &str) -> Option<PathBuf> {
 pub fn glance(paths: &[PathBuf]) -> FileSet {
     let mut files = FileSet::default();
     for path in paths {
-        let len = fs::metadata(path).map_or(0, |metadata| metadata.len());
-        files.push(file_name(path), Arc::new(Glance { path: path.clone(), len }));
+        files.push(file_name(path), closed(path));
     }
     files
+}
+
+/// Returns a file that is opened for each read, and closed again.
+pub(crate) fn closed(path: &Path) -> Arc<dyn ReadAt> {
+    let len = fs::metadata(path).map_or(0, |metadata| metadata.len());
+    Arc::new(Glance { path: path.to_owned(), len })
 }
 
 /// Returns a newly written file for reading back, before it gets its name.
@@ -310,34 +315,41 @@ fn within(folder: &Path) -> Result<PathBuf> {
             return part.ok_or(error);
         }
     };
-    let error = match found.as_slice() {
-        [one] => return Ok(on_disk(folder, &one.main)),
+    let main = match found.as_slice() {
         [] => match statelens_formats::explaining_file(&files) {
             // Opening this file reports why there is no checkpoint.
-            Some(file) => return Ok(on_disk(folder, files.name(file))),
-            None => nothing_in(&files),
+            Some(file) => Ok(files.name(file).to_owned()),
+            None => Err(nothing_in(&files)),
         },
+        found => main_of(&files, found),
+    };
+    main.map(|main| on_disk(folder, &main))
+        .map_err(|error| error.in_file(folder.display().to_string()))
+}
+
+/// Returns the main file of the only checkpoint in a folder, or of the one whose name says that it
+/// has the model's weights; if there are several others, the error lists them.
+pub(crate) fn main_of(files: &FileSet, found: &[CheckpointFiles]) -> Result<String> {
+    match found {
+        [] => Err(without_checkpoint(files)),
+        [one] => Ok(one.main.clone()),
         several => {
             if let Some(main) = weights_of(several.iter().map(|one| one.main.as_str())) {
-                return Ok(on_disk(folder, main));
+                return Ok(main.to_owned());
             }
-            if let Some(main) = latest(&files, several) {
-                return Ok(on_disk(folder, main));
+            if let Some(main) = latest(files, several) {
+                return Ok(main.to_owned());
             }
             let names: Vec<&str> = several.iter().map(|one| one.main.as_str()).collect();
-            Error::unsupported(format!(
-                "this folder holds {} checkpoints: {}",
-                several.len(),
-                listed(&names, 8)
-            ))
-            .advice(match files.find("checkpoint") {
+            let what =
+                format!("this folder holds {} checkpoints: {}", several.len(), listed(&names, 8));
+            Err(Error::unsupported(what).advice(match files.find("checkpoint") {
                 // TensorFlow's record of the latest checkpoint.
                 Some(_) => "Name one of them, or the file `checkpoint`, which names the latest.",
                 None => "Name one of them.",
-            })
+            }))
         }
-    };
-    Err(error.in_file(folder.display().to_string()))
+    }
 }
 
 /// Returns the main file of the checkpoint that a file such as `latest` of DeepSpeed or Megatron
@@ -367,9 +379,11 @@ fn latest<'a>(files: &FileSet, several: &'a [CheckpointFiles]) -> Option<&'a str
 fn nothing_in(files: &FileSet) -> Error {
     let read = |id| if files.len(id) > 0 { files.read(id, 0, &mut [0]) } else { Ok(()) };
     let failed = files.iter().take(MAX_SIBLINGS).find_map(|(id, _)| read(id).err());
-    if let Some(error) = failed {
-        return error;
-    }
+    failed.unwrap_or_else(|| without_checkpoint(files))
+}
+
+/// Returns the error for a folder without a checkpoint, which lists its content.
+pub(crate) fn without_checkpoint(files: &FileSet) -> Error {
     let mut kinds: BTreeMap<String, u64> = BTreeMap::new();
     for (_, name) in files.names() {
         let base = name.rsplit('/').next().unwrap_or(name);
@@ -515,7 +529,8 @@ impl OpenedFiles {
 }
 
 impl FileSource {
-    fn new(path: &Path) -> Result<Self> {
+    /// Takes the path of a regular file.
+    pub(crate) fn new(path: &Path) -> Result<Self> {
         Self::of(path, &fs::metadata(path).map_err(|error| open_error(&error, path))?)
     }
 
@@ -718,7 +733,7 @@ fn universal(folder: &Path) -> Vec<(PathBuf, String)> {
     found
 }
 
-fn file_name(path: &Path) -> String {
+pub(crate) fn file_name(path: &Path) -> String {
     shown(path.file_name().unwrap_or(path.as_os_str()))
 }
 

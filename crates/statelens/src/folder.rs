@@ -9,12 +9,53 @@ pub use statelens_compare::folder::{FolderReport, Level, Rule, RuleFinding, Rule
 use statelens_compare::folder::{check_folder, rebuild_indexes};
 
 use crate::files;
+use crate::open::{Opener, SourceOpener};
+use crate::remote::address;
 
 /// The end of the name that an index has after it was replaced.
 const REPLACED: &str = ".bak";
 
-/// Checks whether a folder with a model is whole and agrees with itself, without reading weights.
-/// For a file, checks its checkpoint.
+/// Files that a check reads beside those of the checkpoint. On web servers, they are requested by
+/// their names.
+const BESIDE: [&str; 7] = [
+    "config.json",
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "vocab.json",
+    "adapter_config.json",
+    "special_tokens_map.json",
+];
+
+/// Depth to which subfolders are checked.
+const MAX_DEPTH: usize = 3;
+
+/// Maximum number of files of a folder and its subfolders.
+const MAX_FILES: usize = 1 << 16;
+
+impl SourceOpener {
+    /// Checks whether a folder with a model is whole and agrees with itself, without reading weights:
+    /// on disk, under a prefix of an object store, or in a repository on the Hugging Face Hub. Its
+    /// subfolders are checked as well. For a file, checks its checkpoint.
+    ///
+    /// # Errors
+    /// Fails if the folder can't be read. Damaged files are findings of the report.
+    pub fn check(
+        &self,
+        source: &Path,
+        levels: &RuleLevels,
+        progress: &mut dyn Progress,
+    ) -> Result<FolderReport> {
+        let remote = self.remote();
+        let (files, only) = match address(source) {
+            Some(url) => remote.folder(url, &BESIDE, progress)?,
+            None => files_at(source)?,
+        };
+        check_folder(&files, only.as_deref(), levels, &remote.limits, progress)
+    }
+}
+
+/// Checks a folder as [`SourceOpener::check`] does, with the default limit on fetching.
 ///
 /// # Errors
 /// Fails if the path can't be read. Damaged files are findings of the report.
@@ -24,8 +65,7 @@ pub fn check(
     limits: &Limits,
     progress: &mut dyn Progress,
 ) -> Result<FolderReport> {
-    let (files, only) = files_at(path)?;
-    check_folder(&files, only.as_deref(), levels, limits, progress)
+    Opener::new().limits(limits.clone()).sources().check(path, levels, progress)
 }
 
 /// Writes the right index for the shards in a folder, which stay as they are. A previous index is
@@ -43,7 +83,7 @@ pub fn fix_index(
             .in_file(folder.display().to_string())
             .advice("Name the folder with the shards."));
     }
-    let (files, _) = files_at(folder)?;
+    let files = files::glance(&files_in(folder, folder)?);
     let mut written = Vec::new();
     for index in rebuild_indexes(&files, limits, progress)? {
         let path = folder.join(&index.file);
@@ -91,14 +131,38 @@ fn files_at(path: &Path) -> Result<(FileSet, Option<String>)> {
     if !is_folder {
         fs::metadata(path).map_err(failed)?;
     }
-    let mut paths = Vec::new();
-    for entry in fs::read_dir(folder).map_err(failed)? {
-        let path = entry.map_err(failed)?.path();
-        if path.is_file() {
-            paths.push(path);
+    let only = (!is_folder).then(|| name(path)).flatten();
+    if only.is_some() {
+        return Ok((files::glance(&files_in(folder, path)?), only));
+    }
+    let mut files = FileSet::default();
+    let mut open = vec![(folder.to_owned(), String::new(), 0)];
+    while let Some((folder, top, depth)) = open.pop() {
+        for path in entries(&folder, path)? {
+            let base = files::file_name(&path);
+            if path.is_dir() && depth < MAX_DEPTH && !base.starts_with('.') {
+                open.push((path, format!("{top}{base}/"), depth + 1));
+            } else if path.is_file() && files.count() < MAX_FILES {
+                files.push(format!("{top}{base}"), files::closed(&path));
+            }
         }
     }
+    Ok((files, None))
+}
+
+/// Returns the paths of the files in a folder, sorted. An error names `path`.
+fn files_in(folder: &Path, path: &Path) -> Result<Vec<PathBuf>> {
+    let mut paths = entries(folder, path)?;
+    paths.retain(|path| path.is_file());
+    Ok(paths)
+}
+
+/// Returns the paths of the entries of a folder, sorted. An error names `path`.
+fn entries(folder: &Path, path: &Path) -> Result<Vec<PathBuf>> {
+    let failed = |error: std::io::Error| files::open_error(&error, path);
+    let entries = fs::read_dir(folder).map_err(failed)?;
+    let paths = entries.map(|entry| Ok(entry.map_err(failed)?.path()));
+    let mut paths = paths.collect::<Result<Vec<PathBuf>>>()?;
     paths.sort();
-    let only = (!is_folder).then(|| name(path)).flatten();
-    Ok((files::glance(&paths), only))
+    Ok(paths)
 }

@@ -46,6 +46,8 @@
 //! machines are in [`machines`], and the crates that they come from in [`parts`].
 
 mod all_cores;
+#[cfg(feature = "http")]
+mod blobs;
 mod checkpoint;
 mod conversion;
 mod element;

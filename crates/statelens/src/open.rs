@@ -24,8 +24,8 @@ pub fn open(path: impl AsRef<Path>) -> Result<Checkpoint> {
     Opener::new().open(path)
 }
 
-/// Opens a checkpoint at an address: `https://`, a page of the Hugging Face Hub, or, with the
-/// feature `object-store`, `s3://`, `gs://` and `az://`. Fetches only the bytes that are
+/// Opens a checkpoint at an address: `https://`, `hf://owner/name` or a page of the Hugging Face Hub,
+/// or, with the feature `object-store`, `s3://`, `gs://` and `az://`. Fetches only the bytes that are
 /// read, up to [`remote::CAP`].
 pub fn open_url(url: &str) -> Result<Checkpoint> {
     Opener::new().open_url(url)
@@ -181,7 +181,7 @@ impl<'a> Opener<'a> {
         statelens_formats::scan_on(&AllCores, files, &self.limits, &options, progress)
     }
 
-    fn sources(&self) -> SourceOpener {
+    pub(crate) fn sources(&self) -> SourceOpener {
         let advice = advice!["Allow more with ", Setting::MaxFetch, "."];
         let remote = RemoteOpener {
             meter: Arc::new(Meter::new(self.fetch, advice)),
@@ -226,12 +226,50 @@ impl SourceOpener {
         Self { with: with.to_vec(), remote, listings: Listings::default() }
     }
 
+    /// Returns what opens remote checkpoints, with the limits of all.
+    pub(crate) fn remote(&self) -> &RemoteOpener {
+        &self.remote
+    }
+
     /// Opens the checkpoint at a path or an address.
     pub fn open(&self, source: &Path, progress: &mut dyn Progress) -> Result<Checkpoint> {
-        match remote::address(source) {
-            Some(url) => Ok(self.remote.open(url, &self.with, progress)?.into()),
-            None => self.open_on_disk(source, progress),
+        let Some(url) = remote::address(source) else {
+            return self.open_on_disk(source, progress);
+        };
+        #[cfg(feature = "http")]
+        if let Some(found) = self.remote.on_hub(url)? {
+            return self.open_on_hub(found, progress);
         }
+        Ok(self.remote.open(url, &self.with, progress)?.into())
+    }
+
+    /// Returns the files of a folder in a repository on the Hugging Face Hub, with their names
+    /// relative to it; `None` for a file, and for other addresses and paths.
+    pub fn hub_folder(&self, source: &Path) -> Result<Option<FileSet>> {
+        #[cfg(feature = "http")]
+        if let Some(url) = remote::address(source) {
+            return self.remote.hub_folder(url);
+        }
+        let _ = source;
+        Ok(None)
+    }
+
+    /// Opens a checkpoint of a repository: on disk, if the cache of the Hub's client has all of it.
+    #[cfg(feature = "http")]
+    fn open_on_hub(
+        &self,
+        mut found: remote::HubCheckpoint,
+        progress: &mut dyn Progress,
+    ) -> Result<Checkpoint> {
+        let Some(path) = found.on_disk.take() else {
+            return Ok(self.remote.gather_on_hub(found, &self.with, progress)?.1?.into());
+        };
+        let RemoteOpener { limits, scratch, .. } = &self.remote;
+        let (with, listings) = (&self.with, &self.listings);
+        let opened = files::open_checkpoint(&path, with, listings, limits, scratch, progress)?;
+        let (mut checkpoint, sources) = opened;
+        checkpoint.format.facts.extend(found.facts);
+        Ok(Checkpoint::new(checkpoint, sources))
     }
 
     fn open_on_disk(&self, path: &Path, progress: &mut dyn Progress) -> Result<Checkpoint> {

@@ -2,12 +2,16 @@
 
 #[cfg(feature = "http")]
 mod http;
+#[cfg(feature = "http")]
+mod hub;
 #[cfg(feature = "object-store")]
 mod objects;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+#[cfg(feature = "http")]
+pub(crate) use hub::{HubCheckpoint, blob_hash};
 use statelens_checkpoint::size_text;
 use statelens_checkpoint::{
     Advice, Checkpoint, Error, FileSet, Limits, Plan, Progress, ReadAt, Result, Scratch, Segment,
@@ -22,7 +26,8 @@ use crate::job_store::JobStore;
 pub const CAP: u64 = 1_000_000_000;
 
 /// Schemes of addresses, and the feature that each needs.
-const SCHEMES: [(&str, &str); 10] = [
+const SCHEMES: [(&str, &str); 11] = [
+    ("hf://", "http"),
     ("https://", "http"),
     ("http://", "http"),
     ("s3://", "object-store"),
@@ -35,11 +40,64 @@ const SCHEMES: [(&str, &str); 10] = [
     ("adl://", "object-store"),
 ];
 
-/// Returns the argument as an address, if it is one.
+/// Returns the argument as an address, if it is one. A page of the Hugging Face Hub needs no scheme,
+/// unless there is a file with that name.
 pub fn address(argument: &Path) -> Option<&str> {
     let text = argument.to_str()?;
-    let lower = text.get(..12.min(text.len())).unwrap_or(text).to_ascii_lowercase();
-    SCHEMES.iter().any(|(scheme, _)| lower.starts_with(scheme)).then_some(text)
+    let starts =
+        |start: &str| text.get(..start.len()).is_some_and(|head| head.eq_ignore_ascii_case(start));
+    let is_page = || PAGES.iter().any(|host| starts(host)) && !argument.exists();
+    let is_address = SCHEMES.iter().any(|(scheme, _)| starts(scheme)) || is_page();
+    is_address.then_some(text)
+}
+
+/// The beginnings of pages that are copied without their scheme.
+const PAGES: [&str; 2] = ["huggingface.co/", "hf.co/"];
+
+/// Returns the address with the current commit for one in a repository on the Hugging Face Hub;
+/// `None` for all others.
+#[cfg(feature = "http")]
+pub(crate) fn pinned(url: &str) -> Result<Option<String>> {
+    if !hub::is_hub(url) || hub::is_pinned(url) {
+        return Ok(None);
+    }
+    let (repository, location) = hub::HubRepository::open(url, &Arc::new(Meter::new(CAP, "")))?;
+    let slash = if url.ends_with('/') { "/" } else { "" };
+    Ok(Some(format!("{}{slash}", repository.pinned(&location))))
+}
+
+/// Returns `None`: this program was built without requests.
+#[cfg(not(feature = "http"))]
+pub(crate) fn pinned(_: &str) -> Result<Option<String>> {
+    Ok(None)
+}
+
+/// Returns the address of the config of the model next to a checkpoint in a repository on the Hugging
+/// Face Hub: `config.json`, `params.yaml` or `params.json`. `None` if there is none, and for all other
+/// addresses.
+pub fn sibling_config(url: &str) -> Option<String> {
+    #[cfg(feature = "http")]
+    if hub::is_hub(url) {
+        let opened = hub::HubRepository::open(url, &Arc::new(Meter::new(CAP, ""))).ok()?;
+        let path = opened.0.config(&opened.1.path)?;
+        return Some(opened.1.with_path(path).to_string());
+    }
+    let _ = url;
+    None
+}
+
+/// Reads a whole file at an address, of at most `most` bytes.
+///
+/// # Errors
+/// Fails if the file is longer or can't be read.
+pub fn read(url: &str, most: u64) -> Result<Vec<u8>> {
+    let source = Location::of(url)?.open(&Arc::new(Meter::new(CAP, "")))??;
+    if source.len() > most {
+        return Err(Error::limit(format!("more than {}", size_text(most))).in_file(url));
+    }
+    let mut bytes = vec![0; source.len() as usize];
+    source.read_at(0, &mut bytes).map_err(|error| error.in_file(url))?;
+    Ok(bytes)
 }
 
 /// Opens remote checkpoints and counts the bytes fetched for them.
@@ -99,12 +157,124 @@ impl RemoteOpener {
         .advice(advice))
     }
 
+    /// Finds the checkpoint in a repository on the Hugging Face Hub; `None` for other addresses.
+    #[cfg(feature = "http")]
+    pub(crate) fn on_hub(&self, url: &str) -> Result<Option<hub::HubCheckpoint>> {
+        if !hub::is_hub(url) {
+            return Ok(None);
+        }
+        let (repository, location) = hub::HubRepository::open(url, &self.meter)?;
+        repository.checkpoint(&location.path, &self.meter).map(Some)
+    }
+
+    /// Returns the files of a folder of a repository; `None` for a file, and for other addresses.
+    #[cfg(feature = "http")]
+    pub(crate) fn hub_folder(&self, url: &str) -> Result<Option<FileSet>> {
+        if !hub::is_hub(url) {
+            return Ok(None);
+        }
+        let (repository, location) = hub::HubRepository::open(url, &self.meter)?;
+        let (files, file) = repository.folder(&location.path, &self.meter)?;
+        Ok(file.is_none().then_some(files))
+    }
+
+    #[cfg(feature = "http")]
+    pub(crate) fn gather_on_hub(
+        &self,
+        found: hub::HubCheckpoint,
+        with: &[PathBuf],
+        progress: &mut dyn Progress,
+    ) -> Result<(FileSet, Result<Checkpoint>)> {
+        let mut files = found.files.with_scratch(self.scratch.clone());
+        self.add_further(&mut files, &Arc::new(Window::default()), with)?;
+        let opened = files::open_or_enter(files.clone(), &self.limits, progress);
+        let opened = opened.map(|mut checkpoint| {
+            checkpoint.format.facts.extend(found.facts);
+            checkpoint
+        });
+        Ok((files, opened))
+    }
+
+    /// Returns the files of a folder at an address, with their names relative to it, and the name of
+    /// the file if the address is that of one: under a prefix of an object store, or in a repository
+    /// on the Hugging Face Hub. The folder of a file on a web server can't be listed, so the file
+    /// comes with those of its checkpoint, and with those named in `likely` that exist.
+    pub(crate) fn folder(
+        &self,
+        url: &str,
+        likely: &[&str],
+        progress: &mut dyn Progress,
+    ) -> Result<(FileSet, Option<String>)> {
+        let place = Location::of(url.trim_end_matches('/'))?;
+        #[cfg(feature = "http")]
+        if let Location::Hub(url) = &place {
+            let (repository, location) = hub::HubRepository::open(url, &self.meter)?;
+            return repository.folder(&location.path, &self.meter);
+        }
+        let window = Arc::new(Window::default());
+        let mut files = FileSet::default();
+        #[cfg(feature = "object-store")]
+        if let Location::Object(object) = &place {
+            let file = if url.ends_with('/') { None } else { object.open()?.ok() };
+            let folder = match file {
+                Some(_) => object.folder(),
+                None => objects::Prefix::parse(&format!("{}/", url.trim_end_matches('/')))?,
+            };
+            for (name, source) in folder.files()? {
+                let streamed = Streamed::new(source.clone(), window.clone(), files.count());
+                files.push_remote(name, source, Some(Arc::new(streamed)));
+            }
+            return Ok((files, file.map(|_| place.name())));
+        }
+        let name = place.name();
+        for (_, file) in self.files(url, &[], progress)?.iter() {
+            files.push_file(file.clone());
+        }
+        let known: Vec<String> = files.names().map(|(_, name)| name.to_owned()).collect();
+        for other in likely.iter().filter(|other| known.iter().all(|known| known != *other)) {
+            if let Some(place) = place.sibling(other)
+                && let Ok(source) = place.open(&self.meter)?
+            {
+                let streamed = Streamed::new(source.clone(), window.clone(), files.count());
+                files.push_remote(*other, source, Some(Arc::new(streamed)));
+            }
+        }
+        Ok((files, Some(name)))
+    }
+
+    /// Adds the files in `with`, at paths and addresses.
+    fn add_further(
+        &self,
+        files: &mut FileSet,
+        window: &Arc<Window>,
+        with: &[PathBuf],
+    ) -> Result<()> {
+        for path in with {
+            let Some(url) = address(path) else {
+                for (_, file) in files::open_alone(path)?.iter() {
+                    files.push_file(file.clone());
+                }
+                continue;
+            };
+            let place = Location::of(url)?;
+            let found = place.open(&self.meter).and_then(|found| found);
+            let source = found.map_err(|error| error.in_file(place.name()))?;
+            let streamed = Streamed::new(source.clone(), window.clone(), files.count());
+            files.push_remote(place.name(), source, Some(Arc::new(streamed)));
+        }
+        Ok(())
+    }
+
     fn gather(
         &self,
         url: &str,
         with: &[PathBuf],
         progress: &mut dyn Progress,
     ) -> Result<(FileSet, Result<Checkpoint>)> {
+        #[cfg(feature = "http")]
+        if let Some(found) = self.on_hub(url)? {
+            return self.gather_on_hub(found, with, progress);
+        }
         let place = Location::of(url)?;
         let window = Arc::new(Window::default());
         let mut files = FileSet::default().noting_missed().with_scratch(self.scratch.clone());
@@ -122,21 +292,7 @@ impl RemoteOpener {
         if let Some(error) = add(&mut files, place.name(), &place)? {
             return Err(error);
         }
-        for path in with {
-            match address(path) {
-                Some(url) => {
-                    let place = Location::of(url)?;
-                    if let Some(error) = add(&mut files, place.name(), &place)? {
-                        return Err(error);
-                    }
-                }
-                None => {
-                    for (_, file) in files::open_alone(path)?.iter() {
-                        files.push_file(file.clone());
-                    }
-                }
-            }
-        }
+        self.add_further(&mut files, &window, with)?;
         let mut wanted = WantedFiles::default();
         loop {
             let opened = files::open_or_enter(files.clone(), &self.limits, progress);
@@ -152,21 +308,28 @@ impl RemoteOpener {
     }
 }
 
-/// Lists the objects under a prefix of an object store: addresses, lengths in bytes, and tags.
-#[cfg(feature = "object-store")]
+/// Lists the files under a prefix of an object store or in a folder of a repository on the Hugging
+/// Face Hub: addresses, lengths in bytes, and tags.
 pub fn listed(url: &str) -> Result<Vec<(String, u64, Option<String>)>> {
-    let found = match Location::of(url.trim_end_matches('/'))? {
-        Location::Object(_) => objects::Prefix::parse(url)?.list()?,
-        Location::Web(_) => return Err(no_listing(url)),
-    };
-    Ok(found.into_iter().map(|(address, object)| (address, object.size, object.e_tag)).collect())
-}
-
-/// Fails: this program was built without support for object stores.
-#[cfg(not(feature = "object-store"))]
-pub fn listed(url: &str) -> Result<Vec<(String, u64, Option<String>)>> {
-    Location::of(url)?;
-    Err(no_listing(url))
+    match Location::of(url.trim_end_matches('/'))? {
+        #[cfg(feature = "object-store")]
+        Location::Object(_) => {
+            let found = objects::Prefix::parse(url)?.list()?.into_iter();
+            Ok(found.map(|(address, object)| (address, object.size, object.e_tag)).collect())
+        }
+        #[cfg(feature = "http")]
+        Location::Hub(url) => {
+            let (repository, location) =
+                hub::HubRepository::open(&url, &Arc::new(Meter::new(CAP, "")))?;
+            let listed =
+                repository.list(&location.path).into_iter().map(|(path, size, version)| {
+                    let at = repository.pinned(&location.with_path(path));
+                    (at.to_string(), size, version)
+                });
+            Ok(listed.collect())
+        }
+        Location::Web(_) => Err(no_listing(url)),
+    }
 }
 
 /// Returns the place of a job under a prefix of an object store.
@@ -174,6 +337,8 @@ pub(crate) fn job_store(url: &str) -> Result<Box<dyn JobStore>> {
     match Location::of(url.trim_end_matches('/'))? {
         #[cfg(feature = "object-store")]
         Location::Object(_) => Ok(Box::new(objects::Prefix::parse(url)?)),
+        #[cfg(feature = "http")]
+        Location::Hub(_) => Err(no_writing(url)),
         Location::Web(_) => Err(no_writing(url)),
     }
 }
@@ -194,6 +359,9 @@ fn no_writing(address: &str) -> Error {
 enum Location {
     #[cfg_attr(not(feature = "http"), allow(dead_code, reason = "used in an error message only"))]
     Web(Address),
+    /// The address of a file, a folder or a repository on the Hugging Face Hub.
+    #[cfg(feature = "http")]
+    Hub(String),
     #[cfg(feature = "object-store")]
     Object(objects::Location),
 }
@@ -201,6 +369,10 @@ enum Location {
 impl Location {
     fn of(url: &str) -> Result<Self> {
         let lower = url.to_ascii_lowercase();
+        #[cfg(feature = "http")]
+        if hub::is_hub(url) {
+            return Ok(Self::Hub(url.to_owned()));
+        }
         let needs = SCHEMES.iter().find(|(scheme, _)| lower.starts_with(scheme));
         match needs {
             Some((_, "http")) => Address::parse(url).map(Self::Web),
@@ -215,6 +387,8 @@ impl Location {
     fn name(&self) -> String {
         match self {
             Self::Web(address) => address.name(),
+            #[cfg(feature = "http")]
+            Self::Hub(url) => url.rsplit('/').next().unwrap_or(url).to_owned(),
             #[cfg(feature = "object-store")]
             Self::Object(place) => place.name(),
         }
@@ -223,6 +397,8 @@ impl Location {
     fn sibling(&self, name: &str) -> Option<Self> {
         match self {
             Self::Web(address) => address.sibling(name).map(Self::Web),
+            #[cfg(feature = "http")]
+            Self::Hub(_) => None,
             #[cfg(feature = "object-store")]
             Self::Object(place) => place.sibling(name).map(Self::Object),
         }
@@ -233,6 +409,11 @@ impl Location {
         match self {
             #[cfg(feature = "http")]
             Self::Web(address) => http::open(address, meter),
+            #[cfg(feature = "http")]
+            Self::Hub(url) => {
+                let (repository, location) = hub::HubRepository::open(url, meter)?;
+                Ok(repository.file(&location.path, meter))
+            }
             #[cfg(not(feature = "http"))]
             Self::Web(_) => Err(not_built("http")),
             #[cfg(feature = "object-store")]
@@ -290,6 +471,8 @@ pub(crate) mod uploads {
         let location = |path: &PathBuf| match super::Location::of(&path.to_string_lossy())? {
             super::Location::Object(location) => Ok(location),
             super::Location::Web(address) => Err(no_writing(&address.to_string())),
+            #[cfg(feature = "http")]
+            super::Location::Hub(url) => Err(no_writing(&url)),
         };
         let locations = paths.iter().map(location).collect::<Result<_>>()?;
         ObjectSink::new(plan, locations, replace, warn)

@@ -95,6 +95,23 @@ impl Scanning {
             });
         }
         let with = &args.common.with;
+        let folder = match remote::opener(with).hub_folder(path) {
+            Ok(folder) => folder,
+            Err(error) => return self.failed(path, &error),
+        };
+        if let Some(folder) = folder {
+            self.several = true;
+            let ids: Vec<_> = folder.iter().map(|(id, file)| (id, file.name.clone())).collect();
+            let top = path.display().to_string();
+            for (id, name) in ids {
+                let file = format!("{}/{name}", top.trim_end_matches('/'));
+                let files = folder.opened_at(id);
+                self.scan(Path::new(&file), |options, bar| {
+                    statelens::parts::formats::scan_file(&AllCores, files, limits(), options, bar)
+                })?;
+            }
+            return Ok(());
+        }
         self.scan(path, |options, bar| match path == Path::new("-") {
             true => {
                 let files = source::standard_input(with)?.files;

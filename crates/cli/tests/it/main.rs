@@ -23,6 +23,8 @@ mod escaping;
 mod expansion;
 mod fixtures;
 mod folders;
+#[cfg(feature = "http")]
+mod hub;
 #[cfg(target_os = "linux")]
 mod interrupted;
 mod jobs;

@@ -9,17 +9,20 @@ use std::thread;
 use crate::common::{Folder, fixture, run, text};
 
 /// A request: its path with the query, and its range.
-#[derive(Clone, Debug)]
-struct Request {
-    path: String,
-    range: Option<(usize, usize)>,
-    if_range: Option<String>,
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Request {
+    pub(crate) method: String,
+    pub(crate) path: String,
+    pub(crate) range: Option<(usize, usize)>,
+    pub(crate) if_range: Option<String>,
+    /// The header `Authorization`.
+    pub(crate) token: Option<String>,
 }
 
 /// A response: status, further header lines, and the body.
-type Response = (u16, String, Vec<u8>);
+pub(crate) type Response = (u16, String, Vec<u8>);
 
-struct TestServer {
+pub(crate) struct TestServer {
     port: u16,
     requests: Arc<Mutex<Vec<Request>>>,
 }
@@ -27,7 +30,9 @@ struct TestServer {
 impl TestServer {
     /// Answers each request with the result of `answer`, which gets the number of the request,
     /// counted from 1.
-    fn start(answer: impl Fn(&Request, usize) -> Response + Send + Sync + 'static) -> Self {
+    pub(crate) fn start(
+        answer: impl Fn(&Request, usize) -> Response + Send + Sync + 'static,
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let requests = Arc::<Mutex<Vec<Request>>>::default();
@@ -43,7 +48,8 @@ impl TestServer {
                         all.push(request.clone());
                         all.len()
                     };
-                    write(&stream, answer(&request, number));
+                    let is_head = request.method == "HEAD";
+                    write(&stream, answer(&request, number), is_head);
                 });
             }
         });
@@ -66,11 +72,11 @@ impl TestServer {
         })
     }
 
-    fn at(&self, path: &str) -> String {
+    pub(crate) fn at(&self, path: &str) -> String {
         format!("http://127.0.0.1:{}{path}", self.port)
     }
 
-    fn requests(&self) -> Vec<Request> {
+    pub(crate) fn requests(&self) -> Vec<Request> {
         self.requests.lock().unwrap().clone()
     }
 }
@@ -78,8 +84,9 @@ impl TestServer {
 fn read(stream: &TcpStream) -> Request {
     let mut lines = BufReader::new(stream).lines().map(Result::unwrap);
     let request = lines.next().unwrap_or_default();
-    let path = request.split(' ').nth(1).unwrap_or_default().to_owned();
-    let mut request = Request { path, range: None, if_range: None };
+    let mut words = request.split(' ').map(str::to_owned);
+    let mut word = || words.next().unwrap_or_default();
+    let mut request = Request { method: word(), path: word(), ..Request::default() };
     for line in lines.take_while(|line| !line.is_empty()) {
         let (name, value) = line.split_once(": ").unwrap();
         match name.to_ascii_lowercase().as_str() {
@@ -87,6 +94,7 @@ fn read(stream: &TcpStream) -> Request {
                 let (first, last) = value.strip_prefix("bytes=").unwrap().split_once('-').unwrap();
                 request.range = Some((first.parse().unwrap(), last.parse().unwrap()));
             }
+            "authorization" => request.token = Some(value.to_owned()),
             "if-range" => request.if_range = Some(value.to_owned()),
             _ => {}
         }
@@ -94,17 +102,18 @@ fn read(stream: &TcpStream) -> Request {
     request
 }
 
-fn write(mut stream: &TcpStream, (status, head, body): Response) {
+fn write(mut stream: &TcpStream, (status, head, body): Response, is_head: bool) {
     let length = match head.contains("Content-Length") {
         true => String::new(),
         false => format!("Content-Length: {}\r\n", body.len()),
     };
     let head = format!("HTTP/1.1 {status} X\r\n{head}{length}Connection: close\r\n\r\n");
     // A client that has read enough closes the connection.
-    let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(&body));
+    let body = if is_head { &[][..] } else { &body };
+    let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body));
 }
 
-fn part(request: &Request, bytes: &[u8], tag: &str) -> Response {
+pub(crate) fn part(request: &Request, bytes: &[u8], tag: &str) -> Response {
     let Some((first, last)) = request.range else {
         return (200, format!("ETag: {tag}\r\n"), bytes.to_vec());
     };
@@ -318,7 +327,7 @@ fn retries_failed_requests() {
 #[test]
 fn reports_urls_that_are_not_files() {
     for (url, expected) in [
-        ("https://huggingface.co/gpt2", "page of a repository"),
+        ("https://huggingface.co/gpt2", "not that of a repository"),
         ("https://example.org/", "folder"),
         ("http://me:word@example.org/a.pt", "password"),
     ] {

@@ -18,7 +18,7 @@ use crate::paths::{base, folder};
 use crate::safetensors::pieces::ShardName;
 pub use sharded::SECOND_NAME;
 pub(crate) use sharded::Sharded;
-use statelens_checkpoint::{FileSet, order};
+use statelens_checkpoint::{FileId, FileSet, order};
 
 /// The files of one checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,6 +52,16 @@ const RULES: &[SetRule] = &[
 ///
 /// Reads indexes of shards, and the first bytes of each file that belongs to no set.
 pub fn sort(files: &FileSet) -> Vec<CheckpointFiles> {
+    sort_where(files, &|id| crate::is_claimed(&files.opened_at(id)))
+}
+
+/// Groups files as [`sort`] does, and takes a file that belongs to no set for a checkpoint if its name
+/// is accepted by `is_claimed`: for files of which each read is a request.
+pub fn sort_by_name(files: &FileSet, is_claimed: &dyn Fn(&str) -> bool) -> Vec<CheckpointFiles> {
+    sort_where(files, &|id| is_claimed(files.name(id)))
+}
+
+fn sort_where(files: &FileSet, is_claimed: &dyn Fn(FileId) -> bool) -> Vec<CheckpointFiles> {
     let all = files.names().map(|(_, name)| name).filter(|name| !is_unfinished(name));
     let mut names = UnclaimedNames { all: all.collect() };
     order::natural(&mut names.all);
@@ -74,7 +84,7 @@ pub fn sort(files: &FileSet) -> Vec<CheckpointFiles> {
     found.extend(ranks(files, &mut left));
     order::by(&mut found, |one: &CheckpointFiles, other| one.main.cmp(&other.main));
     for (id, file) in files.iter() {
-        if left.remove(file.name.as_str()) && crate::is_claimed(&files.opened_at(id)) {
+        if left.remove(file.name.as_str()) && is_claimed(id) {
             let name = base(&file.name).to_owned();
             found.push(CheckpointFiles {
                 name,

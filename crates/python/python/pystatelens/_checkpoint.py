@@ -244,8 +244,8 @@ def open(
     """Opens a checkpoint in any format that Statelens reads. It detects the format from the content.
 
     `source` is a path, a folder with one checkpoint, a shard or index of a set, an address
-    (`https://`, a page of the Hugging Face Hub, `s3://`, `gs://`, `az://`), or a binary file object,
-    including one of fsspec. Other files of the checkpoint are found in its folder, or listed in
+    (`https://`, `hf://owner/name` or a page of the Hugging Face Hub, `s3://`, `gs://`, `az://`), or a
+    binary file object, including one of fsspec. Other files of the checkpoint are found in its folder, or listed in
     `with_files`. Several paths, in a list or as a glob such as `part-*.safetensors`, are shards of a set, or
     checkpoints with different keys, which are merged.
 

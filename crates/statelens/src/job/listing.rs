@@ -64,10 +64,12 @@ impl SourceListing {
     fn named(&mut self, path: &Path) -> Result<()> {
         let text = path.to_string_lossy();
         if let Some(url) = remote::address(path) {
+            let pinned = remote::pinned(url)?;
+            let url = pinned.as_deref().unwrap_or(url);
             let start = url.find(WILDCARDS).unwrap_or(url.len());
             let folder = url[..start].rfind('/').map_or(url, |slash| &url[..=slash]);
             return match (url.ends_with('/'), start < url.len()) {
-                (false, false) => self.add(path.to_owned(), None, None),
+                (false, false) => self.add(url.into(), None, None),
                 (_, glob) => {
                     let pattern = Pattern::parse(if glob { url } else { "*" })?;
                     for (address, bytes, version) in listed(folder)? {

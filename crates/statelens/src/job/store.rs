@@ -20,8 +20,9 @@ pub(crate) fn at(place: &Path) -> Result<Box<dyn JobStore>> {
 
 /// Returns a path that means the same in any folder.
 pub(crate) fn absolute(path: &Path) -> Result<PathBuf> {
-    if crate::remote::address(path).is_some() {
-        return Ok(path.to_owned());
+    if let Some(url) = crate::remote::address(path) {
+        // The steps of a job read one commit.
+        return Ok(crate::remote::pinned(url)?.map_or_else(|| path.to_owned(), PathBuf::from));
     }
     let failed = |error: &dyn std::fmt::Display| {
         Error::io(format!("its folder is not known: {error}")).in_file(path.display().to_string())

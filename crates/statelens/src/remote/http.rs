@@ -16,10 +16,13 @@ use crate::waiting;
 const MAX_WHOLE_FILE: u64 = 256 << 20;
 
 /// Shared by the whole process, to reuse connections.
-static AGENT: LazyLock<Agent> = LazyLock::new(|| {
+static AGENT: LazyLock<Agent> = LazyLock::new(|| agent(8));
+
+/// Returns what makes requests, and follows this many redirects by itself.
+pub(super) fn agent(redirects: u32) -> Agent {
     let config = Agent::config_builder()
         .http_status_as_error(false)
-        .max_redirects(8)
+        .max_redirects(redirects)
         .max_redirects_will_error(false)
         .timeout_connect(Some(Duration::from_secs(15)))
         .timeout_recv_response(Some(Duration::from_secs(30)))
@@ -27,7 +30,7 @@ static AGENT: LazyLock<Agent> = LazyLock::new(|| {
         .user_agent(concat!("statelens/", env!("CARGO_PKG_VERSION")))
         .build();
     config.new_agent()
-});
+}
 
 /// Opens a file on a web server; `Ok(Err(…))` if it does not exist.
 pub(super) fn open(address: &Address, meter: &Arc<Meter>) -> Result<Result<Arc<dyn ReadAt>>> {
@@ -175,20 +178,24 @@ fn head(response: &Response<Body>, url: &str) -> Head {
 }
 
 fn failed(url: &str, error: &ureq::Error) -> Error {
-    let proxy = AGENT
-        .config()
-        .proxy()
-        .filter(|proxy| url.parse::<Uri>().is_ok_and(|url| !proxy.is_no_proxy(&url)));
+    unreachable_at(&host(url), &AGENT, error)
+}
+
+/// Returns the error for a server that can't be reached.
+pub(super) fn unreachable_at(host: &str, agent: &Agent, error: &ureq::Error) -> Error {
+    let uri = format!("https://{host}/").parse::<Uri>();
+    let proxy =
+        agent.config().proxy().filter(|proxy| uri.is_ok_and(|uri| !proxy.is_no_proxy(&uri)));
     match proxy {
         Some(proxy) => unreachable(
-            &host(url),
+            host,
             &format!("the request went through the proxy {}: {error}", proxy.host()),
         )
         .advice(
             "Check the address, your network connection, and the proxy in `HTTPS_PROXY`, \
              `HTTP_PROXY` or `ALL_PROXY`.",
         ),
-        None => unreachable(&host(url), &error.to_string()),
+        None => unreachable(host, &error.to_string()),
     }
 }
 

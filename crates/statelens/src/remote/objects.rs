@@ -106,6 +106,15 @@ impl Location {
         Some(Self { path, ..self.clone() })
     }
 
+    /// Returns its folder.
+    pub(crate) fn folder(&self) -> Prefix {
+        let text = self.path.as_ref();
+        let folder = text.rsplit_once('/').map_or("", |(folder, _)| folder);
+        // A part of a path that was parsed can be parsed.
+        let path = Path::parse(folder).unwrap_or_default();
+        Prefix::of(Self { path, ..self.clone() })
+    }
+
     /// Returns the address.
     fn address(&self) -> String {
         format!("{}{}", self.bucket, self.path)

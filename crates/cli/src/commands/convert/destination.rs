@@ -82,7 +82,8 @@ impl Destination {
             let error = Error::refused(why).in_file(input.display().to_string());
             Err(error.advice("Name another file to write."))
         };
-        if sources.is_empty() || input == Path::new("-") {
+        let is_address = remote::address(input).is_some();
+        if sources.is_empty() || input == Path::new("-") || is_address {
             return refused("only a file on disk can be replaced in place");
         }
         let main = source.files.main().map_or("", |main| source.files.name(main));

@@ -8,13 +8,12 @@ use statelens::parts::describe::model::{Config, MemoryEstimate, Model};
 
 use super::{files, siblings};
 use crate::print::{Failure, Printer, TextTable};
-use crate::remote;
 
 /// Reads the named config of the model in `file`, otherwise a readable one in the same folder.
 pub(crate) fn config_of(file: &Path, named: Option<&Path>) -> Result<Option<Config>> {
     Ok(match named {
         Some(path) => Some(read(path)?),
-        None if remote::address(file).is_some() || file == Path::new("-") => None,
+        None if file == Path::new("-") => None,
         None => siblings::sibling_config(file).and_then(|path| read(&path).ok()),
     })
 }

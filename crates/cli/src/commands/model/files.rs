@@ -11,6 +11,7 @@ use statelens_recipes::config::{Converted, Language, Map, Value, parse};
 use crate::args::Replacing;
 use crate::output::{check_target, write_small};
 use crate::print::{Failure, Printer};
+use crate::remote;
 
 /// The path and the text of a file to write.
 pub(super) type TextFile = (PathBuf, String);
@@ -20,6 +21,10 @@ const MAX: u64 = 16 << 20;
 
 pub(super) fn read_text(path: &Path) -> Result<String> {
     let name = path.display().to_string();
+    if let Some(url) = remote::address(path) {
+        let bytes = statelens::remote::read(url, MAX)?;
+        return text_of(bytes, name);
+    }
     let failed = |error: std::io::Error| Error::io(error.to_string()).in_file(name.clone());
     let file = fs::File::open(path).map_err(failed)?;
     let mut bytes = Vec::new();
@@ -27,6 +32,10 @@ pub(super) fn read_text(path: &Path) -> Result<String> {
     if bytes.len() as u64 > MAX {
         return Err(Error::limit("more than 16 MiB of text").in_file(name));
     }
+    text_of(bytes, name)
+}
+
+fn text_of(bytes: Vec<u8>, name: String) -> Result<String> {
     String::from_utf8(bytes).map_err(|_| Error::damaged("this is not text in UTF-8").in_file(name))
 }
 

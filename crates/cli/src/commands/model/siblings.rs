@@ -47,8 +47,11 @@ pub(super) fn weights(checkpoint: &Path) -> PathBuf {
 }
 
 /// Returns the config in the folder of a checkpoint: `config.json`, `params.yaml`, `params.json`,
-/// or the only YAML file.
+/// or the only YAML file. For an address, there is one only in a repository on the Hugging Face Hub.
 pub(super) fn sibling_config(checkpoint: &Path) -> Option<PathBuf> {
+    if let Some(url) = remote::address(checkpoint) {
+        return statelens::remote::sibling_config(url).map(PathBuf::from);
+    }
     let folder = match checkpoint.is_dir() {
         true => checkpoint,
         false => checkpoint.parent()?,

@@ -7,7 +7,7 @@ use object_store::path::Path;
 use object_store::{GetOptions, ObjectMeta, ObjectStoreExt as _, PutMode, PutOptions, PutPayload};
 use statelens_checkpoint::{Error, ReadAt, Result};
 
-use super::{Location, store_error, wait};
+use super::{Location, StoreObject, store_error, wait};
 use crate::job_store::{FOLDERS, JobStore};
 
 /// A prefix of an object store.
@@ -17,6 +17,11 @@ impl Prefix {
     /// Parses an address such as `s3://bucket/folder/`.
     pub(crate) fn parse(url: &str) -> Result<Self> {
         Location::parse(url.trim_end_matches('/')).map(Self)
+    }
+
+    /// Takes the location of a folder.
+    pub(super) fn of(folder: Location) -> Self {
+        Self(folder)
     }
 
     fn at(&self, name: &str) -> Result<Location> {
@@ -52,6 +57,24 @@ impl Prefix {
         }
         found.sort_by(|one, other| one.0.cmp(&other.0));
         Ok(found)
+    }
+}
+
+impl Prefix {
+    /// Returns the files under the prefix, with their names relative to it.
+    pub(crate) fn files(&self) -> Result<Vec<(String, Arc<dyn ReadAt>)>> {
+        let folder = match self.0.path.as_ref() {
+            "" => String::new(),
+            path => format!("{path}/"),
+        };
+        let listed = self.list()?.into_iter();
+        let files = listed.filter_map(|(_, object)| {
+            let name = object.location.as_ref().strip_prefix(&folder)?.to_owned();
+            let location = Location { path: object.location.clone(), ..self.0.clone() };
+            let source = StoreObject { location, len: object.size, tag: object.e_tag };
+            Some((name, Arc::new(source) as Arc<dyn ReadAt>))
+        });
+        Ok(files.collect())
     }
 }
 
