@@ -41,7 +41,8 @@ Examples:
     /// whether a checkpoint would load into another one; exit status 1 if not
     #[command(after_help = "\
 Without --against, files, indexes, shards, layers, config.json and the tokenizer of a folder are
-compared with each other. For a file, those of its checkpoint. No weight is read. Each rule has an
+compared with each other, and those of its subfolders. For a file, those of its checkpoint. FOLDER may
+be hf://owner/name, a prefix of an object store, or the URL of an index. No weight is read. Each rule has an
 id, a level and a remedy: docs/rules.md lists them. An error means that a common loader refuses the
 folder or loads other values, a warning that the folder contradicts itself.
 
@@ -55,6 +56,7 @@ Examples:
   statelens check model_dir --level dtype-differs=off --level index-missing=warning
   statelens check model_dir --fix-index      a right index for shards that stay as they are
   statelens check model_dir --sarif > check.sarif
+  statelens check hf://org/model             a repository on the Hugging Face Hub
   statelens check checkpoint_1000.mdl --against expected.mdl
   statelens check model.pt --against keys.txt --no-strict
   statelens check old.mdl --against new.mdl --release 2.10")]

@@ -1,16 +1,138 @@
-//! Split GGUF models: `split.no`, `split.count` and `split.tensors.count`, as `llama-gguf-split`
+//! GGUF models: the sizes in their metadata
+//! (<https://github.com/ggml-org/ggml/blob/master/docs/gguf.md>), and split ones: `split.no`, `split.count` and `split.tensors.count`, as `llama-gguf-split`
 //! writes them (<https://github.com/ggml-org/llama.cpp/pull/6187>).
 
 use statelens_checkpoint::grouped;
 
 use super::Findings;
 use super::files::Numbered;
-use super::rules::GGUF_SPLIT;
+use super::rules::{GGUF_METADATA, GGUF_SPLIT, GGUF_TOKENIZER};
 use super::sets::ShardSet;
-use super::shard::Shard;
+use super::shard::{Shard, TensorEntry};
+use super::sizes::is_end;
+
+/// Compares the metadata with the tensors, and what each part says about the set with the set.
+pub(super) fn check(set: &ShardSet, findings: &mut Findings<'_>) {
+    split(set, findings);
+    // A missing part would be reported again as missing layers.
+    let described = set.shards.iter().filter(|_| set.is_complete()).find_map(|shard| {
+        let architecture = text_of(shard, "general.architecture")?;
+        let kind = text_of(shard, "general.type").unwrap_or("model");
+        (kind == "model").then_some((shard, architecture))
+    });
+    if let Some((shard, architecture)) = described.filter(|_| set.tensors().next().is_some()) {
+        sizes(set, shard, architecture, findings);
+        tokenizer(set, shard, findings);
+    }
+}
+
+fn text_of<'a>(shard: &'a Shard, name: &str) -> Option<&'a str> {
+    shard.metadata.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+}
+
+/// Compares the numbers of layers and experts, and the widths.
+fn sizes(set: &ShardSet, shard: &Shard, architecture: &str, findings: &mut Findings<'_>) {
+    let number = |field: &str| -> Option<(String, u64)> {
+        let name = format!("{architecture}.{field}");
+        let value = text_of(shard, &name)?.parse().ok()?;
+        Some((name, value))
+    };
+    let layer = |key: &str| key.strip_prefix("blk.")?.split('.').next()?.parse::<u64>().ok();
+    let layers = set.tensors().filter_map(|(_, entry)| layer(&entry.key)).max();
+    if let (Some((name, count)), Some(last)) = (number("block_count"), layers) {
+        let stored = last.saturating_add(1);
+        // Layers that only predict further tokens may be left out.
+        let further = number("nextn_predict_layers").map_or(0, |(_, further)| further);
+        if stored > count || stored.saturating_add(further) < count {
+            let text = format!(
+                "`{name}` in {} is {}, and there are {} layers `blk.N`",
+                shard.file,
+                grouped(count),
+                grouped(stored)
+            );
+            findings.add(&GGUF_METADATA, &shard.file, text);
+        }
+    }
+    let tensors: [(&str, fn(&str) -> bool, usize, usize, &str); 4] = [
+        ("embedding_length", |key| key == "token_embd.weight", 2, 1, "columns"),
+        ("vocab_size", |key| key == "token_embd.weight", 2, 0, "rows"),
+        ("feed_forward_length", |key| is_end(key, "ffn_down.weight"), 2, 1, "columns"),
+        ("expert_count", |key| is_end(key, "ffn_down_exps.weight"), 3, 0, "experts"),
+    ];
+    for (field, is_one, dimensions, at, word) in tensors {
+        let Some((name, expected)) = number(field).filter(|(_, expected)| *expected > 0) else {
+            continue;
+        };
+        let differs = |entry: &TensorEntry| {
+            let size = entry.shape.get(at).filter(|_| entry.shape.len() == dimensions)?;
+            (is_one(&entry.key) && *size != expected).then_some(*size)
+        };
+        let found = set.tensors().find_map(|(file, entry)| Some((file, entry, differs(entry)?)));
+        if let Some((file, entry, size)) = found {
+            let text = format!(
+                "`{name}` is {}, and `{}` in {file} has {} {word}",
+                grouped(expected),
+                entry.key,
+                grouped(size)
+            );
+            findings.add_key(&GGUF_METADATA, file, &entry.key, text);
+        }
+    }
+}
+
+/// Ids of tokens in the metadata.
+const TOKEN_IDS: [&str; 8] =
+    ["bos", "eos", "eot", "eom", "unknown", "separator", "padding", "mask"];
+
+/// Compares the tokens with the embedding, and with what the metadata say about them.
+fn tokenizer(set: &ShardSet, shard: &Shard, findings: &mut Findings<'_>) {
+    let length = |name: &str| {
+        let name = format!("tokenizer.ggml.{name}");
+        shard.lengths.iter().find(|(known, _)| *known == name).map(|(_, length)| *length)
+    };
+    let Some(tokens) = length("tokens") else { return };
+    let embedding = set.tensors().find(|(_, entry)| entry.key == "token_embd.weight");
+    if let Some((file, entry)) = embedding
+        && let [rows, _] = entry.shape.as_slice()
+        && *rows != tokens
+    {
+        let text = format!(
+            "the tokenizer in {} has {} tokens, and `token_embd.weight` has {} rows",
+            shard.file,
+            grouped(tokens),
+            grouped(*rows)
+        );
+        findings.add_key(&GGUF_TOKENIZER, file, &entry.key, text);
+    }
+    for name in ["scores", "token_type"] {
+        if let Some(length) = length(name).filter(|length| *length != tokens) {
+            let text = format!(
+                "`tokenizer.ggml.{name}` in {} has {} entries for {} tokens",
+                shard.file,
+                grouped(length),
+                grouped(tokens)
+            );
+            findings.add(&GGUF_TOKENIZER, &shard.file, text);
+        }
+    }
+    for name in TOKEN_IDS {
+        let name = format!("tokenizer.ggml.{name}_token_id");
+        let id = text_of(shard, &name).and_then(|text| text.parse::<u64>().ok());
+        // An id of -1, or the largest one, stands for none.
+        if let Some(id) = id.filter(|id| *id >= tokens && *id < u64::from(u32::MAX)) {
+            let text = format!(
+                "`{name}` in {} is {}, and there are {} tokens",
+                shard.file,
+                grouped(id),
+                grouped(tokens)
+            );
+            findings.add(&GGUF_TOKENIZER, &shard.file, text);
+        }
+    }
+}
 
 /// Compares what each part says about the set with the set.
-pub(super) fn check(set: &ShardSet, findings: &mut Findings<'_>) {
+fn split(set: &ShardSet, findings: &mut Findings<'_>) {
     let number = |shard: &Shard, name: &str| -> Option<u64> {
         let (_, value) = shard.metadata.iter().find(|(known, _)| known == name)?;
         value.parse().ok()

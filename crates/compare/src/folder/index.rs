@@ -38,6 +38,11 @@ impl Index {
         }
     }
 
+    /// Returns the shards that an index names, if it can be read.
+    pub(super) fn quietly(files: &FileSet, name: &str) -> Option<Vec<String>> {
+        Self::parse(files, name).ok().map(|index| index.shards())
+    }
+
     fn parse(files: &FileSet, name: &str) -> Result<Self> {
         let json =
             JsonFile::read(files, name).unwrap_or_else(|| Err(Error::io("it is missing")))?;

@@ -26,7 +26,7 @@ mod sizes;
 mod tokenizer;
 mod widths;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use serde::{Deserialize, Serialize};
 use statelens_checkpoint::{Error, FileSet, Limits, Progress, Result};
@@ -130,6 +130,14 @@ pub struct FolderReport {
 }
 
 impl FolderReport {
+    /// Sorts the findings by their level, and counts them.
+    fn count(&mut self) {
+        self.findings.sort_by_key(|finding| std::cmp::Reverse(finding.level));
+        let count = |level| self.findings.iter().filter(|one| one.level == level).count() as u64;
+        (self.errors, self.warnings) = (count(Level::Error), count(Level::Warning));
+        self.whole = self.errors == 0;
+    }
+
     /// Returns the report as JSON, as `docs/json.md` describes it.
     pub fn json(&self) -> String {
         report_json(self)
@@ -186,11 +194,75 @@ impl Findings<'_> {
 }
 
 /// Checks the files of a folder, whose names are relative to it. With `only`, checks the checkpoint
-/// of that file, and what is about it: its index, config and tokenizer.
+/// of that file, and what is about it: its index, config and tokenizer. Otherwise, each subfolder
+/// with weights of its own is checked in the same way.
 ///
 /// # Errors
 /// Fails if a file can't be read, or if a limit is reached. Damaged files are findings.
 pub fn check_folder(
+    files: &FileSet,
+    only: Option<&str>,
+    levels: &RuleLevels,
+    limits: &Limits,
+    progress: &mut dyn Progress,
+) -> Result<FolderReport> {
+    let below = if only.is_none() { subfolders(files) } else { BTreeMap::new() };
+    let mut whole = check_files(files, only, levels, limits, progress)?;
+    if !below.is_empty() {
+        whole.findings.retain(|finding| finding.rule != rules::NO_WEIGHTS.id);
+    }
+    for (folder, members) in below {
+        let mut inside = FileSet::default();
+        for (_, file) in files.iter() {
+            let name = file.name.strip_prefix(folder).and_then(|rest| rest.strip_prefix('/'));
+            if let Some(name) = name.filter(|_| members.contains(file.name.as_str())) {
+                let mut member = file.clone();
+                member.name = name.to_owned();
+                inside.push_file(member);
+            }
+        }
+        let report = check_files(&inside, None, levels, limits, progress)?;
+        whole.weight_files += report.weight_files;
+        whole.tensors += report.tensors;
+        whole.findings.extend(report.findings.into_iter().map(|finding| RuleFinding {
+            file: format!("{folder}/{}", finding.file),
+            text: format!("{folder}: {}", finding.text),
+            ..finding
+        }));
+    }
+    whole.count();
+    Ok(whole)
+}
+
+/// Returns the subfolders that have weights which no index above them names, and the names of their
+/// files, without those of folders below.
+fn subfolders(files: &FileSet) -> BTreeMap<&str, HashSet<&str>> {
+    let mut found: BTreeMap<&str, HashSet<&str>> = BTreeMap::new();
+    let mut named: HashSet<String> = HashSet::new();
+    for (_, name) in files.names() {
+        match name.rsplit_once('/') {
+            Some((folder, _)) if !folder.split('/').any(|part| part.starts_with('.')) => {
+                found.entry(folder).or_default().insert(name);
+            }
+            Some(_) => {}
+            // A broken index is reported by the check of the folder.
+            None if files::is_index(name) => {
+                named.extend(index::Index::quietly(files, name).into_iter().flatten());
+            }
+            None => {}
+        }
+    }
+    found.retain(|_, names| {
+        names.iter().any(|name| {
+            let base = name.rsplit('/').next().unwrap_or(name);
+            !named.contains(*name) && (files::is_weights(base) || files::is_index(base))
+        })
+    });
+    found
+}
+
+/// Checks the files of one folder.
+fn check_files(
     files: &FileSet,
     only: Option<&str>,
     levels: &RuleLevels,
@@ -204,16 +276,12 @@ pub fn check_folder(
         gguf::check(set, &mut findings);
     }
     contents::check(files, &sets, limits, &mut findings)?;
-    let mut list = findings.list;
-    list.sort_by_key(|finding| std::cmp::Reverse(finding.level));
-    let count = |level| list.iter().filter(|finding| finding.level == level).count() as u64;
-    let (errors, warnings) = (count(Level::Error), count(Level::Warning));
-    Ok(FolderReport {
-        whole: errors == 0,
-        errors,
-        warnings,
+    let mut report = FolderReport {
         weight_files: sets.weight_files,
         tensors: sets.tensors,
-        findings: list,
-    })
+        findings: findings.list,
+        ..FolderReport::default()
+    };
+    report.count();
+    Ok(report)
 }

@@ -142,6 +142,15 @@ rules! {
         "llama.cpp refuses such a set."
         "Fetch the parts of one model again, under their original names, into a folder of their own.";
 
+    GGUF_METADATA "gguf-metadata" Error
+        "The metadata of a GGUF model have other sizes than its tensors"
+        "llama.cpp builds the model from the metadata, and refuses tensors of other sizes or numbers."
+        "Convert the model again, or fetch the file again.";
+    GGUF_TOKENIZER "gguf-tokenizer" Error
+        "The tokenizer of a GGUF model does not fit the embedding, or contradicts itself"
+        "llama.cpp takes the vocabulary from the tokenizer, and refuses an embedding with another number of rows."
+        "Convert the model again with the tokenizer that was saved with the weights.";
+
     LAYER_MISSING "layer-missing" Error
         "A layer is missing"
         "It gets random values, or loading fails."

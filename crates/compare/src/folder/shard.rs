@@ -35,6 +35,8 @@ pub(super) struct Shard {
     pub(super) tensors: Vec<TensorEntry>,
     /// The entries of `__metadata__`, or numbers and short texts of the file's description.
     pub(super) metadata: Vec<(String, String)>,
+    /// The lengths of lists and arrays in the file's description.
+    pub(super) lengths: Vec<(String, u64)>,
     /// Whether the file could be read.
     pub(super) is_readable: bool,
 }
@@ -192,7 +194,7 @@ fn safetensors(files: &FileSet, id: FileId, findings: &mut Findings<'_>) -> Resu
         );
         findings.add(&FILE_TOO_LONG, &file, text);
     }
-    Ok(Shard { file, tensors, metadata, is_readable: true })
+    Ok(Shard { file, tensors, metadata, lengths: Vec::new(), is_readable: true })
 }
 
 /// Reads an entry of a header: a tensor, and the range of its data.
@@ -307,8 +309,9 @@ fn opened(
             is_alias: !storages.insert(place),
         });
     }
-    let metadata = description.map_or_else(Vec::new, |key| facts(&checkpoint, key));
-    Ok(Shard { file, tensors, metadata, is_readable: true })
+    let facts = description.map(|key| facts(&checkpoint, key));
+    let (metadata, lengths) = facts.unwrap_or_default();
+    Ok(Shard { file, tensors, metadata, lengths, is_readable: true })
 }
 
 /// Reports a finding of a reader.
@@ -324,8 +327,12 @@ pub(super) fn report(finding: &Finding, file: &str, findings: &mut Findings<'_>)
     }
 }
 
-/// Returns the numbers and short texts in the dict with this key.
-fn facts(checkpoint: &statelens_checkpoint::Checkpoint, key: &str) -> Vec<(String, String)> {
+/// Returns the numbers and short texts in the dict with this key, and the lengths of its lists and
+/// arrays.
+fn facts(
+    checkpoint: &statelens_checkpoint::Checkpoint,
+    key: &str,
+) -> (Vec<(String, String)>, Vec<(String, u64)>) {
     let entries = |id| match checkpoint.value(id) {
         Value::Dict(Dict { entries, .. }) => entries.as_slice(),
         _ => &[],
@@ -342,5 +349,12 @@ fn facts(checkpoint: &statelens_checkpoint::Checkpoint, key: &str) -> Vec<(Strin
         Value::Str(text) if text.as_bytes().len() < 200 => Some(text.to_lossy().into_owned()),
         _ => None,
     };
-    metadata.iter().filter_map(|(key, id)| Some((named(key)?, value(*id)?))).collect()
+    let length = |id| match checkpoint.value(id) {
+        Value::List(list) => Some(list.items.len() as u64),
+        Value::Array(_) => checkpoint.tensor_of(id)?.1.shape.first().copied(),
+        _ => None,
+    };
+    let lengths = metadata.iter().filter_map(|(key, id)| Some((named(key)?, length(*id)?)));
+    let values = metadata.iter().filter_map(|(key, id)| Some((named(key)?, value(*id)?)));
+    (values.collect(), lengths.collect())
 }

@@ -6,6 +6,7 @@ use statelens::Result;
 use statelens::folder::{FolderReport, Level, RuleLevels, fix_index};
 use statelens::parts::checkpoint::{counted, visible};
 use statelens::parts::compare::sarif::SarifLog;
+use statelens::parts::formats::is_named_as_weights;
 use statelens::parts::values::Json;
 
 use crate::args::Check;
@@ -13,6 +14,7 @@ use crate::commands::several;
 use crate::limits::limits;
 use crate::print::{CommandResult, Failure, Printer, grouped, warn};
 use crate::progress::{Bar, Unit};
+use crate::remote;
 
 pub(crate) fn run(args: &Check) -> CommandResult {
     let mut levels = RuleLevels::default();
@@ -30,7 +32,7 @@ pub(crate) fn run(args: &Check) -> CommandResult {
     }
     let check = |folder: &Path| -> Result<FolderReport> {
         let mut bar = Bar::new("checking", Unit::Keys);
-        statelens::folder::check(folder, &levels, limits(), &mut bar)
+        remote::opener(&common.with).check(folder, &levels, &mut bar)
     };
     if args.sarif {
         let mut log = SarifLog::default();
@@ -61,7 +63,12 @@ fn verdict(whole: bool, print: impl FnOnce(&mut Printer) -> Result<(), Failure>)
 
 /// Returns the path of a file of a folder; that of the folder if there is no name.
 fn inside(folder: &Path, file: &str) -> String {
-    let folder = match folder.is_dir() {
+    let is_file = |url: &str| is_named_as_weights(url) || url.ends_with(".json");
+    let is_folder = match remote::address(folder) {
+        Some(url) => !is_file(url),
+        None => folder.is_dir(),
+    };
+    let folder = match is_folder {
         true => folder,
         false => folder.parent().unwrap_or(Path::new("")),
     };
