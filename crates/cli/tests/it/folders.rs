@@ -201,6 +201,94 @@ fn sarif_of_check_scan_and_verify() {
     assert_eq!(sarif(&["verify", "--sarif", &missing, &whole], 2).len(), 1);
 }
 
+/// Returns a GGUF file with these metadata, after the architecture `llama`, and tensors of float32. An
+/// entry is a number, or the number of tokens.
+fn gguf(metadata: &[(&str, u32)], tokens: u64, tensors: &[(&str, &[u64])]) -> Vec<u8> {
+    let text = |bytes: &mut Vec<u8>, text: &str| {
+        bytes.extend((text.len() as u64).to_le_bytes());
+        bytes.extend(text.as_bytes());
+    };
+    let mut file = b"GGUF\x03\0\0\0".to_vec();
+    file.extend((tensors.len() as u64).to_le_bytes());
+    file.extend((metadata.len() as u64 + 2).to_le_bytes());
+    text(&mut file, "general.architecture");
+    file.extend(8u32.to_le_bytes());
+    text(&mut file, "llama");
+    text(&mut file, "tokenizer.ggml.tokens");
+    file.extend([9u32.to_le_bytes(), 8u32.to_le_bytes()].concat());
+    file.extend(tokens.to_le_bytes());
+    (0..tokens).for_each(|at| text(&mut file, &at.to_string()));
+    for (name, value) in metadata {
+        text(&mut file, name);
+        file.extend([4u32.to_le_bytes(), value.to_le_bytes()].concat());
+    }
+    let mut data = 0;
+    for (name, shape) in tensors {
+        text(&mut file, name);
+        file.extend((shape.len() as u32).to_le_bytes());
+        // The fastest dimension comes first.
+        shape.iter().rev().for_each(|size| file.extend(size.to_le_bytes()));
+        file.extend(0u32.to_le_bytes());
+        file.extend(u64::to_le_bytes(data));
+        data += (shape.iter().product::<u64>() * 4).next_multiple_of(32);
+    }
+    file.resize(file.len().next_multiple_of(32) + data as usize, 0);
+    file
+}
+
+#[test]
+fn metadata_of_gguf_must_fit_the_tensors() {
+    let whole = [
+        ("llama.block_count", 2),
+        ("llama.embedding_length", 4),
+        ("llama.feed_forward_length", 6),
+        ("tokenizer.ggml.eos_token_id", 2),
+    ];
+    let tensors: [(&str, &[u64]); 3] = [
+        ("token_embd.weight", &[3, 4]),
+        ("blk.0.ffn_down.weight", &[4, 6]),
+        ("blk.1.ffn_down.weight", &[4, 6]),
+    ];
+    let found = |metadata: &[(&str, u32)], tokens: u64| {
+        let folder = Folder::new();
+        let path = folder.with("model.gguf", &gguf(metadata, tokens, &tensors));
+        let (_, report) = check(&path, &[]);
+        rules(&report, &["error"]).join(" ")
+    };
+    assert_eq!(found(&whole, 3), "");
+    assert_eq!(found(&whole, 4), "gguf-tokenizer");
+    assert_eq!(found(&whole, 2), "gguf-tokenizer gguf-tokenizer");
+    for (at, value) in [(0, 1), (0, 3), (1, 5), (2, 5)] {
+        let mut wrong = whole;
+        wrong[at].1 = value;
+        assert_eq!(found(&wrong, 3), "gguf-metadata", "{}", whole[at].0);
+    }
+    let mut wrong = whole;
+    wrong[3].1 = 3;
+    assert_eq!(found(&wrong, 3), "gguf-tokenizer");
+}
+
+#[test]
+fn subfolders_are_checked_like_folders() {
+    let whole = folder("llama_single");
+    let top = Folder::new();
+    fs::create_dir_all(top.path().join("unet/.hidden")).unwrap();
+    for entry in fs::read_dir(&whole).unwrap() {
+        let entry = entry.unwrap();
+        fs::copy(entry.path(), top.path().join("unet").join(entry.file_name())).unwrap();
+    }
+    fs::write(top.path().join("unet/.hidden/x.safetensors"), b"").unwrap();
+    let (code, report) = check(top.path(), &[]);
+    assert_eq!((code, &report["whole"]), (Some(0), &Value::from(true)), "{report}");
+    fs::write(top.path().join("unet/model.safetensors"), b"").unwrap();
+    let (code, report) = check(top.path(), &[]);
+    assert_eq!(code, Some(1));
+    assert_eq!(report["findings"][0]["file"], "unet/model.safetensors");
+    // Shards in subfolders belong to the index above them.
+    let (code, report) = check(&fixture("reports4/st_index_paths/layers"), &[]);
+    assert_eq!((code, &report["weight_files"]), (Some(0), &Value::from(3)), "{report}");
+}
+
 /// The page about the rules is made from them.
 #[test]
 fn rules_are_documented() {

@@ -15,11 +15,22 @@ use crate::remote::{Request, Response, TestServer, part};
 
 const TOKEN: &str = "hf_verySecret";
 
+/// Paths and contents.
+type Files = Vec<(String, Vec<u8>)>;
+
+/// An address of the storage.
+struct SignedAddress {
+    /// The range that it was requested for, and serves only.
+    range: Option<(usize, usize)>,
+    /// Number of requests so far.
+    used: usize,
+}
+
 /// What the Hub has and how it behaves.
 #[derive(Default)]
 struct HubState {
     /// Files by revision.
-    revisions: HashMap<&'static str, Vec<(String, Vec<u8>)>>,
+    revisions: HashMap<&'static str, Files>,
     gated: AtomicBool,
     private: AtomicBool,
     /// Number of requests that are still refused with 429.
@@ -28,8 +39,8 @@ struct HubState {
     wait: AtomicUsize,
     /// Whether the storage ignores ranges.
     whole: AtomicBool,
-    /// Addresses of the storage: the key, the range that it was made for, and the requests so far.
-    signed: Mutex<HashMap<usize, (Option<(usize, usize)>, usize)>>,
+    /// Addresses of the storage by their keys.
+    signed: Mutex<HashMap<usize, SignedAddress>>,
     /// Number of requests after which an address expires; 0 for never.
     uses: AtomicUsize,
     next: AtomicUsize,
@@ -59,7 +70,7 @@ fn is_large(path: &str) -> bool {
 }
 
 impl HubState {
-    fn files(&self, revision: &str) -> Option<(String, &[(String, Vec<u8>)])> {
+    fn files(&self, revision: &str) -> Option<(String, &Files)> {
         let mut all = self.revisions.iter();
         let (name, files) = all.find(|(name, _)| **name == revision || commit(name) == revision)?;
         Some((commit(name), files))
@@ -131,7 +142,7 @@ impl HubState {
             return (307, format!("Location: {to}\r\nX-Repo-Commit: {commit}\r\n"), Vec::new());
         }
         let key = self.next.fetch_add(1, Relaxed);
-        self.signed.lock().unwrap().insert(key, (request.range, 0));
+        self.signed.lock().unwrap().insert(key, SignedAddress { range: request.range, used: 0 });
         let storage = self.storage.lock().unwrap();
         let head = format!(
             "Location: {storage}/{}?Key={key}&Signature=very~Signed\r\nX-Repo-Commit: {commit}\r\n\
@@ -151,12 +162,12 @@ impl HubState {
         let (path, query) = request.path.split_once('?').unwrap();
         let key = query.split('&').next().and_then(|key| key.strip_prefix("Key=")).unwrap();
         let mut all = self.signed.lock().unwrap();
-        let (made_for, used) = all.get_mut(&key.parse().unwrap()).unwrap();
-        *used += 1;
+        let signed = all.get_mut(&key.parse().unwrap()).unwrap();
+        signed.used += 1;
         let uses = self.uses.load(Relaxed);
-        let is_expired = uses > 0 && *used > uses;
+        let is_expired = uses > 0 && signed.used > uses;
         // An address that was requested with a range serves that range only.
-        if is_expired || made_for.is_some() && *made_for != request.range {
+        if is_expired || signed.range.is_some() && signed.range != request.range {
             return (403, String::new(), b"Auth failed: invalid range".to_vec());
         }
         drop(all);
@@ -169,7 +180,7 @@ impl HubState {
 }
 
 impl Hub {
-    fn start(revisions: Vec<(&'static str, Vec<(String, Vec<u8>)>)>) -> Self {
+    fn start(revisions: Vec<(&'static str, Files)>) -> Self {
         let state = HubState { revisions: revisions.into_iter().collect(), ..HubState::default() };
         let state = Arc::new(state);
         let (at_hub, at_storage) = (state.clone(), state.clone());
@@ -213,7 +224,7 @@ impl Hub {
 }
 
 /// The files of a folder of fixtures.
-fn files(folder: &str) -> Vec<(String, Vec<u8>)> {
+fn files(folder: &str) -> Files {
     let entries = fs::read_dir(fixture(folder)).unwrap().map(Result::unwrap);
     let file = |entry: fs::DirEntry| {
         (entry.file_name().into_string().unwrap(), fs::read(entry.path()).unwrap())
@@ -224,11 +235,11 @@ fn files(folder: &str) -> Vec<(String, Vec<u8>)> {
     files
 }
 
-fn sharded() -> Vec<(String, Vec<u8>)> {
+fn sharded() -> Files {
     files("hf_sharded_safetensors")
 }
 
-fn single(value: u8) -> Vec<(String, Vec<u8>)> {
+fn single(value: u8) -> Files {
     let file = safetensors(&[("w", "U8", &[4], &[value; 4])]);
     vec![
         ("model.safetensors".into(), file.clone()),
@@ -454,7 +465,7 @@ fn verify_compares_blobs_with_their_names() {
 
 /// Returns the paths, contents and times of all files below a folder.
 #[cfg(unix)]
-fn tree(folder: &Path) -> Vec<(String, Vec<u8>)> {
+fn tree(folder: &Path) -> Files {
     let (mut open, mut found) = (vec![folder.to_owned()], Vec::new());
     while let Some(folder) = open.pop() {
         for entry in fs::read_dir(folder).unwrap() {

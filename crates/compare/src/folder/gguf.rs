@@ -53,32 +53,59 @@ fn sizes(set: &ShardSet, shard: &Shard, architecture: &str, findings: &mut Findi
             findings.add(&GGUF_METADATA, &shard.file, text);
         }
     }
-    let tensors: [(&str, fn(&str) -> bool, usize, usize, &str); 4] = [
-        ("embedding_length", |key| key == "token_embd.weight", 2, 1, "columns"),
-        ("vocab_size", |key| key == "token_embd.weight", 2, 0, "rows"),
-        ("feed_forward_length", |key| is_end(key, "ffn_down.weight"), 2, 1, "columns"),
-        ("expert_count", |key| is_end(key, "ffn_down_exps.weight"), 3, 0, "experts"),
-    ];
-    for (field, is_one, dimensions, at, word) in tensors {
-        let Some((name, expected)) = number(field).filter(|(_, expected)| *expected > 0) else {
+    for size in &SIZES {
+        let Some((name, expected)) = number(size.field).filter(|(_, expected)| *expected > 0)
+        else {
             continue;
         };
         let differs = |entry: &TensorEntry| {
-            let size = entry.shape.get(at).filter(|_| entry.shape.len() == dimensions)?;
-            (is_one(&entry.key) && *size != expected).then_some(*size)
+            let found = entry.shape.get(size.at).filter(|_| entry.shape.len() == size.dimensions);
+            let found = found.filter(|_| is_end(&entry.key, size.tensor))?;
+            (*found != expected).then_some(*found)
         };
         let found = set.tensors().find_map(|(file, entry)| Some((file, entry, differs(entry)?)));
-        if let Some((file, entry, size)) = found {
+        if let Some((file, entry, found)) = found {
             let text = format!(
-                "`{name}` is {}, and `{}` in {file} has {} {word}",
+                "`{name}` is {}, and `{}` in {file} has {} {}",
                 grouped(expected),
                 entry.key,
-                grouped(size)
+                grouped(found),
+                size.word
             );
             findings.add_key(&GGUF_METADATA, file, &entry.key, text);
         }
     }
 }
+
+/// A size that the metadata give.
+struct StatedSize {
+    /// The field, after the name of the architecture.
+    field: &'static str,
+    /// The end of the keys of the tensors that have it.
+    tensor: &'static str,
+    /// Their number of dimensions, and which of them has the size.
+    dimensions: usize,
+    at: usize,
+    word: &'static str,
+}
+
+impl StatedSize {
+    const fn of(
+        field: &'static str,
+        tensor: &'static str,
+        (dimensions, at): (usize, usize),
+        word: &'static str,
+    ) -> Self {
+        Self { field, tensor, dimensions, at, word }
+    }
+}
+
+const SIZES: [StatedSize; 4] = [
+    StatedSize::of("embedding_length", "token_embd.weight", (2, 1), "columns"),
+    StatedSize::of("vocab_size", "token_embd.weight", (2, 0), "rows"),
+    StatedSize::of("feed_forward_length", "ffn_down.weight", (2, 1), "columns"),
+    StatedSize::of("expert_count", "ffn_down_exps.weight", (3, 0), "experts"),
+];
 
 /// Ids of tokens in the metadata.
 const TOKEN_IDS: [&str; 8] =

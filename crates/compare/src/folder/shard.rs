@@ -4,8 +4,8 @@ use std::collections::HashSet;
 
 use statelens_checkpoint::json::{Document, JsonNode};
 use statelens_checkpoint::{
-    Dict, DictKey, Error, ErrorKind, FileId, FileSet, Finding, Grade, Limits, Progress, Result,
-    Text, Value, grouped, shape_text,
+    Checkpoint, Dict, DictKey, Error, ErrorKind, FileId, FileSet, Finding, Grade, Limits, Progress,
+    Result, Text, Value, ValueId, grouped, shape_text,
 };
 
 use super::Findings;
@@ -309,8 +309,8 @@ fn opened(
             is_alias: !storages.insert(place),
         });
     }
-    let facts = description.map(|key| facts(&checkpoint, key));
-    let (metadata, lengths) = facts.unwrap_or_default();
+    let metadata = description.map_or_else(Vec::new, |key| facts(&checkpoint, key, plain_value));
+    let lengths = description.map_or_else(Vec::new, |key| facts(&checkpoint, key, length));
     Ok(Shard { file, tensors, metadata, lengths, is_readable: true })
 }
 
@@ -327,12 +327,12 @@ pub(super) fn report(finding: &Finding, file: &str, findings: &mut Findings<'_>)
     }
 }
 
-/// Returns the numbers and short texts in the dict with this key, and the lengths of its lists and
-/// arrays.
-fn facts(
-    checkpoint: &statelens_checkpoint::Checkpoint,
+/// Returns what `value` gives for the entries of the dict with this key.
+fn facts<T>(
+    checkpoint: &Checkpoint,
     key: &str,
-) -> (Vec<(String, String)>, Vec<(String, u64)>) {
+    value: impl Fn(&Checkpoint, ValueId) -> Option<T>,
+) -> Vec<(String, T)> {
     let entries = |id| match checkpoint.value(id) {
         Value::Dict(Dict { entries, .. }) => entries.as_slice(),
         _ => &[],
@@ -344,17 +344,23 @@ fn facts(
     let root = entries(checkpoint.root());
     let metadata = root.iter().find(|(name, _)| named(name).as_deref() == Some(key));
     let metadata = metadata.map_or(&[][..], |(_, id)| entries(*id));
-    let value = |id| match checkpoint.value(id) {
+    metadata.iter().filter_map(|(key, id)| Some((named(key)?, value(checkpoint, *id)?))).collect()
+}
+
+/// Returns a number or a short text.
+fn plain_value(checkpoint: &Checkpoint, id: ValueId) -> Option<String> {
+    match checkpoint.value(id) {
         Value::Int(int) => int.to_u64().map(|number| number.to_string()),
         Value::Str(text) if text.as_bytes().len() < 200 => Some(text.to_lossy().into_owned()),
         _ => None,
-    };
-    let length = |id| match checkpoint.value(id) {
+    }
+}
+
+/// Returns the length of a list or an array.
+fn length(checkpoint: &Checkpoint, id: ValueId) -> Option<u64> {
+    match checkpoint.value(id) {
         Value::List(list) => Some(list.items.len() as u64),
         Value::Array(_) => checkpoint.tensor_of(id)?.1.shape.first().copied(),
         _ => None,
-    };
-    let lengths = metadata.iter().filter_map(|(key, id)| Some((named(key)?, length(*id)?)));
-    let values = metadata.iter().filter_map(|(key, id)| Some((named(key)?, value(*id)?)));
-    (values.collect(), lengths.collect())
+    }
 }
