@@ -1,12 +1,17 @@
 //! Archives of files with checkpoints in them: zip and tar. Members that are stored without
 //! compression are opened in place, as files of the same set; nothing is unpacked.
 //!
+//! A compressed tar archive is only listed ([`stream`]).
+//!
 //! A zip archive that is itself a checkpoint (PyTorch, `.npz`, Keras) is not one of these.
+
+mod stream;
 
 use std::sync::Arc;
 
 use statelens_checkpoint::{
-    Error, FileId, FileSet, Layout, Limits, ReadAt, Result, Span, listed, order, size_text,
+    Error, FileId, FileSet, Layout, Limits, Progress, ReadAt, Result, Span, Unwatched, listed,
+    order, size_text,
 };
 
 pub use crate::archive::ARCHIVE;
@@ -34,6 +39,7 @@ pub struct ArchiveMember {
 const ENCRYPTED: &str = "encrypted";
 const COMPRESSED: &str = "compressed";
 const SPARSE: &str = "stored without its empty parts";
+const PACKED_TAR: &str = "in a compressed tar archive";
 
 /// Returns the members of the archive that is the main file. `None` if that is not a zip or tar
 /// archive.
@@ -53,9 +59,17 @@ pub fn members(files: &FileSet, limits: &Limits) -> Result<Option<Vec<ArchiveMem
     } else if tar::is_header(&*source, 0) {
         let source: Arc<dyn ReadAt> = source;
         of_tar(&source, main)
+    } else if let Some(listing) = stream::members(files, &mut Unwatched)? {
+        listing.members
     } else {
         return Ok(None);
     };
+    check(&members)?;
+    Ok(Some(members))
+}
+
+/// Returns an error if there are too many members, or if one leads out of the folder.
+fn check(members: &[ArchiveMember]) -> Result<()> {
     if members.len() > MAX_MEMBERS {
         return Err(Error::limit(format!("this archive has more than {MAX_MEMBERS} files"))
             .coded(ARCHIVE)
@@ -69,7 +83,28 @@ pub fn members(files: &FileSet, limits: &Limits) -> Result<Option<Vec<ArchiveMem
         .coded(ARCHIVE)
         .advice("Do not unpack it: a careless program would write that file elsewhere."));
     }
-    Ok(Some(members))
+    Ok(())
+}
+
+/// Returns the error for a compressed tar archive: its members, and how to unpack it. `None` for
+/// other files, and for files on a server, which would have to be fetched whole.
+///
+/// # Errors
+/// Fails if a name leads out of the folder of the archive, or the user cancels.
+pub(crate) fn packed_tar(files: &FileSet, progress: &mut dyn Progress) -> Result<Option<Error>> {
+    let Some(listing) = stream::members(files, progress)? else { return Ok(None) };
+    let name = files.name(files.main()?);
+    check(&listing.members).map_err(|error| error.in_file(name))?;
+    let members = match listing.members.as_slice() {
+        [] => "no files".to_owned(),
+        members => list(members),
+    };
+    let rest = match listing.ended {
+        None => String::new(),
+        Some(why) => format!("; {why}"),
+    };
+    let what = format!("this is a compressed tar archive. It holds {members}{rest}");
+    Ok(Some(Error::unsupported(what).in_file(name).advice(unpack(name, PACKED_TAR))))
 }
 
 /// Returns the same files with the stored members of the main file, which is an archive, as further
@@ -179,7 +214,7 @@ fn unpack(archive: &str, how: &str) -> String {
         ENCRYPTED => {
             format!("Unpack it with its password, as with `7z x {archive}`, and open the result.")
         }
-        _ if archive.ends_with(".tar") => {
+        _ if how == PACKED_TAR || archive.ends_with(".tar") => {
             format!("Unpack it with `tar -xf {archive}`, and open the result.")
         }
         _ => format!(
@@ -382,14 +417,44 @@ mod tests {
         assert!(error(&set("s.zip", zip(&many))).contains("more than 10000 files"));
     }
 
+    /// Compresses bytes with gzip and zstd.
+    fn compressed(bytes: &[u8]) -> [(&'static str, Vec<u8>); 2] {
+        let mut gzip = Vec::new();
+        GzEncoder::new(bytes, flate2::Compression::fast()).read_to_end(&mut gzip).unwrap();
+        let level = ruzstd::encoding::CompressionLevel::Fastest;
+        [("m.tar.gz", gzip), ("m.tar.zst", ruzstd::encoding::compress_to_vec(bytes, level))]
+    }
+
+    fn refusal(files: &FileSet) -> String {
+        crate::open(files.clone(), &Limits::default(), &mut Unwatched).unwrap_err().to_string()
+    }
+
     #[test]
-    fn recognises_tar_in_gzip() {
-        let plain = tar(&[("m/a.pt", TENSORS)]);
-        let mut packed = GzEncoder::new(&plain[..], flate2::Compression::fast());
-        let mut bytes = Vec::new();
-        packed.read_to_end(&mut bytes).unwrap();
-        let error = crate::open(set("m.tar.gz", bytes), &Limits::default(), &mut Unwatched);
-        let error = error.unwrap_err().to_string();
-        assert!(error.contains("m/a.pt") && error.contains("tar -xzf m.tar.gz"), "{error}");
+    fn lists_compressed_tar_archives_whole() {
+        // Longer than what is read ahead of a header, and with a name longer than a header.
+        let noise = |at: u32| at.wrapping_mul(0x9e37_79b9).rotate_left(at % 31) as u8;
+        let long: Vec<u8> = (0..1 << 20).map(noise).collect();
+        let name = format!("m/{}/b.pt", "n".repeat(90));
+        let plain = tar(&[("m/config.json", b"{}"), ("m/a.pt", &long), (&name, TENSORS)]);
+        for (archive, bytes) in compressed(&plain) {
+            let files = set(archive, bytes.clone());
+            let found = refusal(&files);
+            let unpack = format!("tar -xf {archive}");
+            for words in ["m/config.json (2 bytes), m/a.pt (1.05 MB)", &name, &unpack] {
+                assert!(found.contains(words), "{words}: {found}");
+            }
+            let member = enter(&files, Some("m/a.pt"), &Limits::default()).unwrap_err();
+            assert!(member.to_string().contains(&unpack), "{member}");
+            // The error of a stream that is cut short says so.
+            let found = refusal(&set(archive, bytes[..bytes.len() / 2].to_vec()));
+            assert!(found.contains("m/config.json") && !found.contains(&name), "{found}");
+            assert!(found.contains("; the rest can't be decompressed"), "{found}");
+        }
+        for (archive, bytes) in compressed(&tar(&[("../../a", b"1")])) {
+            assert!(refusal(&set(archive, bytes)).contains("leads outside"));
+        }
+        for (archive, bytes) in compressed(b"no archive") {
+            assert!(refusal(&set(archive, bytes)).contains("this is a compressed file"));
+        }
     }
 }

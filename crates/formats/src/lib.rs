@@ -55,6 +55,7 @@ pub mod keras;
 pub mod manifest;
 pub mod numpy;
 mod object_text;
+mod packed;
 mod paths;
 pub mod pickle;
 mod probe;
@@ -185,7 +186,10 @@ pub(crate) fn open_one(
             opened.format.traits = format_of(opened.format.id).unwrap_or(format).traits;
             Ok(opened)
         }
-        None => Err(stray::explain(&probe)),
+        None => match archives::packed_tar(&files, progress)? {
+            Some(error) => Err(error),
+            None => Err(stray::explain(&probe)),
+        },
     }
 }
 

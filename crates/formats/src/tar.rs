@@ -93,6 +93,11 @@ impl Walk {
         }
     }
 
+    /// Returns the offset of the next header.
+    pub(crate) fn next(&self) -> Option<u64> {
+        self.next
+    }
+
     /// Builds a member from its header and the preceding extended headers.
     fn finish(
         &mut self,

@@ -5,7 +5,6 @@
 
 mod findings;
 mod indices;
-mod packed;
 mod search;
 mod starts;
 #[cfg(test)]

@@ -31,7 +31,6 @@ use statelens_checkpoint::{
 use statelens_pickle::{ScanOptions, is_stream};
 
 use super::findings::{FindingSet, Region, RegionPlace};
-use super::packed::Packing;
 use super::section::{Section, some};
 use super::starts::{HDF5, NUMPY};
 use super::tar;
@@ -40,6 +39,7 @@ use super::zip::{self, Directory};
 use crate::archive::ARCHIVE;
 use crate::budget::Budget;
 use crate::numpy;
+use crate::packed::Packing;
 
 /// The maximum nesting of compressed files.
 const DEEPEST: u32 = 4;

@@ -15,8 +15,8 @@ use memchr::{memchr2_iter, memmem};
 use statelens_checkpoint::{ReadAt, Result, room};
 use statelens_pickle::opcode as op;
 
-use super::packed::Packing;
 use super::zip;
+use crate::packed::Packing;
 
 /// The first bytes of a NumPy array.
 pub(super) const NUMPY: &[u8] = b"\x93NUMPY";

@@ -436,7 +436,7 @@ fn lack_of_memory_ends_the_scan() {
     assert!(super::fatal(&Error::limit("more than the limit")).is_ok());
     assert!(super::fatal(&Error::damaged("cut short")).is_ok());
     let source: Arc<dyn ReadAt> = Arc::new(TooLarge);
-    let packed = super::packed::unpack(&source, super::packed::Packing::Gzip, 100, 0);
+    let packed = crate::packed::unpack(&source, crate::packed::Packing::Gzip, 100, 0);
     assert_eq!(packed.err().map(|error| error.code()), Some(room::CODE));
 }
 

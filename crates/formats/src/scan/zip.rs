@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use statelens_checkpoint::ReadAt;
 
-use super::packed::Packing;
 use super::section::{exactly, some};
+use crate::packed::Packing;
 
 /// The signature of the end record.
 pub(super) const END: &[u8] = b"PK\x05\x06";

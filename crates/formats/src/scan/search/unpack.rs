@@ -5,9 +5,9 @@ use std::sync::Arc;
 use statelens_checkpoint::{Finding, Grade, Memory, Result, capitalised};
 use statelens_pickle::Pickle;
 
-use super::super::packed::{self, Packing, Unpacked};
 use super::super::section::some;
 use super::{ATTEMPT, Blob, DEEPEST, READ, Search};
+use crate::packed::{self, Packing, Unpacked};
 
 /// The maximum number of bytes that a reader may have read ahead.
 const AHEAD: u64 = 64 << 10;

@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use ruzstd::decoding::FrameDecoder;
 use ruzstd::decoding::StreamingDecoder;
 
-use super::super::section::SectionStream;
+use crate::section::SectionStream;
 
 /// Decompresses all frames of a file.
 pub(super) struct Zstd {
@@ -76,8 +76,8 @@ mod tests {
 
     use statelens_checkpoint::Memory;
 
-    use super::super::super::section::Section;
     use super::*;
+    use crate::section::Section;
 
     #[test]
     fn refuses_large_windows() {

@@ -9,7 +9,7 @@ use lzma_rust2::Lzma2Reader;
 use lzma_rust2::filter::bcj::BcjReader;
 use lzma_rust2::filter::delta::DeltaReader;
 
-use super::super::section::SectionStream;
+use crate::section::SectionStream;
 
 const MAGIC: &[u8] = b"\xfd7zXZ\0";
 

@@ -4,7 +4,7 @@ use std::io::{self, Read};
 
 use lz4_flex::frame::FrameDecoder;
 
-use super::super::section::SectionStream;
+use crate::section::SectionStream;
 
 /// Decompresses all frames of a file.
 pub(super) struct Lz4(FrameDecoder<SectionStream>);

@@ -12,11 +12,10 @@ use std::sync::Arc;
 use flate2::read::{DeflateDecoder, MultiGzDecoder, ZlibDecoder};
 use statelens_checkpoint::{Error, ReadAt, Result, room};
 
-use super::lacks_memory;
-use super::section::{Section, SectionStream, exactly, some};
+use crate::section::{Section, SectionStream, exactly, some};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Packing {
+pub(crate) enum Packing {
     Deflate,
     Gzip,
     Zlib,
@@ -36,7 +35,7 @@ pub(super) enum Packing {
 }
 
 impl Packing {
-    pub(super) fn of(head: &[u8]) -> Option<Self> {
+    pub(crate) fn of(head: &[u8]) -> Option<Self> {
         Some(match head {
             [0x1f, 0x8b, 8, ..] => Self::Gzip,
             [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => Self::Xz,
@@ -55,7 +54,7 @@ impl Packing {
 
     /// Like [`Packing::of`], for the start of a file or member: also accepts formats whose magic
     /// numbers are too short to search for elsewhere.
-    pub(super) fn at_start(head: &[u8]) -> Option<Self> {
+    pub(crate) fn at_start(head: &[u8]) -> Option<Self> {
         match head {
             // An empty bzip2 stream, which others may follow.
             [b'B', b'Z', b'h', b'1'..=b'9', 0x17, 0x72, 0x45, 0x38, 0x50, 0x90, ..] => {
@@ -75,12 +74,12 @@ impl Packing {
 
     /// Returns whether its magic number is conclusive. For other formats, a failure to decompress
     /// is not damage.
-    pub(super) fn is_certain(self) -> bool {
+    pub(crate) fn is_certain(self) -> bool {
         !matches!(self, Self::Zlib | Self::Lzma | Self::OldJoblib)
     }
 
     /// Returns the cost per byte of output: some formats are much slower than others.
-    pub(super) fn weight(self) -> u64 {
+    pub(crate) fn weight(self) -> u64 {
         match self {
             Self::Bzip2 => 6,
             Self::Xz | Self::Lzma | Self::ZipLzma => 4,
@@ -88,7 +87,7 @@ impl Packing {
         }
     }
 
-    pub(super) fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Deflate => "deflate",
             Self::Gzip => "gzip",
@@ -104,7 +103,7 @@ impl Packing {
 
     /// Returns a reader of the decompressed bytes with back-references of at most `window` bytes.
     /// The error is the reason in words.
-    fn reader(
+    pub(crate) fn reader(
         self,
         part: Section,
         window: u64,
@@ -153,7 +152,7 @@ const LZMA_END: u64 = 5;
 /// The length of the header of [`Packing::OldJoblib`]; Python 2 wrote an additional space.
 const OLD_JOBLIB: u64 = 2 + 19;
 /// The maximum distance of back-references in bytes.
-const WINDOW: u64 = 128 << 20;
+pub(crate) const WINDOW: u64 = 128 << 20;
 
 /// Returns whether liblzma would accept the bytes as LZMA with arbitrary properties. If `lzma.open`
 /// does not find xz, it requires a dictionary size of a usual form and a plausible length
@@ -194,22 +193,22 @@ fn old_joblib(head: &[u8]) -> Option<u64> {
     (!digits.is_empty() && digits.iter().all(sound)).then_some(start)
 }
 
-pub(super) struct Unpacked {
+pub(crate) struct Unpacked {
     /// The decompressed bytes, up to the requested number.
-    pub(super) bytes: Vec<u8>,
+    pub(crate) bytes: Vec<u8>,
     /// The reason why it ended early, if it did.
-    pub(super) broken: Option<String>,
+    pub(crate) broken: Option<String>,
     /// A reader for the remaining output, if there is more.
-    pub(super) more: Option<Box<dyn Read>>,
+    pub(crate) more: Option<Box<dyn Read>>,
     /// Number of source bytes that were read, which may include read-ahead.
-    pub(super) used: u64,
+    pub(crate) used: u64,
     /// Whether Python would get more or different output.
-    pub(super) differs: bool,
+    pub(crate) differs: bool,
 }
 
 /// Decompresses up to `most` bytes. `depth` is the nesting depth of the source's compression. Fails
 /// only if there is not enough memory.
-pub(super) fn unpack(
+pub(crate) fn unpack(
     source: &Arc<dyn ReadAt>,
     packing: Packing,
     most: u64,
@@ -257,12 +256,12 @@ pub(super) fn unpack(
 }
 
 /// Returns the underlying error if it is a lack of memory.
-pub(super) fn no_memory(error: &io::Error) -> Option<&Error> {
-    error.get_ref()?.downcast_ref::<Error>().filter(|error| lacks_memory(error))
+pub(crate) fn no_memory(error: &io::Error) -> Option<&Error> {
+    error.get_ref()?.downcast_ref::<Error>().filter(|error| error.code() == room::CODE)
 }
 
 /// Reads until there are `most` bytes or the input ends. Bytes read before an error are kept.
-pub(super) fn fill(reader: &mut dyn Read, bytes: &mut Vec<u8>, most: u64) -> io::Result<()> {
+pub(crate) fn fill(reader: &mut dyn Read, bytes: &mut Vec<u8>, most: u64) -> io::Result<()> {
     let mut piece = vec![0; 4 << 10];
     while (bytes.len() as u64) < most {
         let rest = (most - bytes.len() as u64).min(piece.len() as u64) as usize;
