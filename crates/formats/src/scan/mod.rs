@@ -79,7 +79,7 @@ fn scan_within(
         Err(error) => {
             fatal(&error)?;
             search.report_error("", &error);
-            search.file("", files.name(main), files.structure(main)?, Vec::new())?;
+            file(&mut search, "", &files, main, Vec::new())?;
         }
     }
     Ok(search.finish())
@@ -130,7 +130,7 @@ fn one(search: &mut Search<'_>, label: &str, files: &FileSet, others: bool) -> R
         let slices = slices.iter().filter(move |span| span.file == id);
         slices.map(|span| (span.offset, span.len)).collect()
     };
-    search.file(label, files.name(main), files.structure(main)?, within(main))?;
+    file(search, label, files, main, within(main))?;
     if search.indexed > 0 {
         let opened = open_one(files.clone(), search.limits, &mut search.quiet());
         let finding = match opened {
@@ -143,7 +143,7 @@ fn one(search: &mut Search<'_>, label: &str, files: &FileSet, others: bool) -> R
         search.report_opened(label, finding.into_iter().collect());
     }
     for id in ranks(&probe, &slices).into_iter().filter(|_| others) {
-        search.file(files.name(id), files.name(id), files.structure(id)?, within(id))?;
+        file(search, files.name(id), files, id, within(id))?;
     }
     if is_rank(files.name(main)) && dcp::detect::metadata(files, main).is_empty() {
         search.report_opened(label, vec![alone()]);
@@ -152,6 +152,21 @@ fn one(search: &mut Search<'_>, label: &str, files: &FileSet, others: bool) -> R
         unknown(search, label, &probe);
     }
     Ok(())
+}
+
+/// Examines one file of a set.
+fn file(
+    search: &mut Search<'_>,
+    label: &str,
+    files: &FileSet,
+    id: FileId,
+    slices: Vec<(u64, u64)>,
+) -> Result<()> {
+    let source = files.source(id)?;
+    // The sweep reads every byte once, in long pieces: the cache would only copy them.
+    let is_at_hand = !files.is_remote() && source.overhead() == 0;
+    search.direct = is_at_hand.then(|| source.clone());
+    search.file(label, files.name(id), files.structure(id)?, slices)
 }
 
 /// Returns the parts of a distributed checkpoint's files that torch loads individually, according

@@ -144,6 +144,8 @@ pub(super) struct Search<'a> {
     /// Prefix of places, if there are several files.
     file: Rc<str>,
     name: String,
+    /// The bytes of the file for the sweep, if they need no cache.
+    pub(super) direct: Option<Arc<dyn ReadAt>>,
     /// Whether the name of the file is that of a pickle.
     promised: bool,
     /// Whether the last pickle fails at a memo entry that was never set.
@@ -176,6 +178,7 @@ impl<'a> Search<'a> {
             found: false,
             file: Rc::from(""),
             name: String::new(),
+            direct: None,
             promised: false,
             unset_memo: false,
             budget,

@@ -1,17 +1,16 @@
 //! Searches bytes for the starts of pickles, archives and compressed files.
 //!
 //! The result for a place depends only on the bytes around it, so the pieces of a file can be
-//! searched in any order, on several threads. Vectorised searches find the bytes that a start must
+//! searched in any order, on several threads. A vectorised search finds the bytes that a start must
 //! have: a line break or `STACK_GLOBAL` for a name, two bytes of a magic number for everything else.
 //! Only these places are compared byte by byte.
 
+mod candidates;
 mod names;
 
 use std::ops::Range;
-use std::sync::LazyLock;
 
-use aho_corasick::packed;
-use memchr::{memchr2_iter, memmem};
+use flate2::Decompress;
 use statelens_checkpoint::{ReadAt, Result, room};
 use statelens_pickle::opcode as op;
 
@@ -24,9 +23,10 @@ pub(super) const NUMPY: &[u8] = b"\x93NUMPY";
 pub(super) const HDF5: &[u8] = b"\x89HDF\r\n\x1a\n";
 const TAR: &[u8] = b"ustar";
 
-/// The number of bytes before a piece that a start in it may depend on: the maximum distance from a
-/// name back to the start of its pickle.
-pub(super) const BACK: usize = 600;
+/// The maximum distance from a name back to the start of its pickle.
+const BACK: usize = 600;
+/// The number of bytes before a piece that a start in it may depend on.
+const BEFORE: usize = BACK + names::MAX_LINE + 1;
 /// The number of bytes after a piece that are available for a start in it.
 const AHEAD: usize = 1 << 10;
 /// The number of bytes searched at once: few enough for the cache next to the processor.
@@ -74,27 +74,41 @@ pub(super) struct Starts {
     pub(super) steps: u64,
 }
 
-/// Finds the starts in a range of a source. `buffer` is reused between calls.
-pub(super) fn find(source: &dyn ReadAt, range: Range<u64>, buffer: &mut Vec<u8>) -> Result<Starts> {
-    let from = range.start.saturating_sub(BACK as u64);
+/// What a search reuses from piece to piece.
+#[derive(Debug, Default)]
+pub(super) struct Scratch {
+    buffer: Vec<u8>,
+    masks: Vec<u32>,
+    inflater: Option<Decompress>,
+}
+
+/// Finds the starts in a range of a source.
+pub(super) fn find(
+    source: &dyn ReadAt,
+    range: Range<u64>,
+    scratch: &mut Scratch,
+) -> Result<Starts> {
+    let Scratch { buffer, masks, inflater } = scratch;
+    let from = range.start.saturating_sub(BEFORE as u64);
     let end = range.end.min(source.len());
     let until = end.saturating_add(AHEAD as u64).min(source.len());
     let len = until.saturating_sub(from);
     room::make_room(buffer, len.saturating_sub(buffer.len() as u64))?;
     buffer.resize(len as usize, 0);
     source.read_at(from, buffer)?;
-    let mut piece = Piece { bytes: buffer, from, starts: Starts::default() };
+    let mut piece = Piece { bytes: buffer, from, starts: Starts::default(), inflater };
     let mut at = (range.start - from) as usize;
     let stop = end.saturating_sub(from) as usize;
     while at < stop && piece.starts.found.len() < MAX_STARTS && piece.starts.steps < MAX_STEPS {
-        let next = stop.min(at + BLOCK);
-        piece.names(at..next);
-        piece.magics(at..next);
-        at = next;
+        let block = at..stop.min(at + BLOCK);
+        candidates::find(piece.bytes, &block, masks);
+        for (number, mask) in masks.iter().enumerate().filter(|(_, mask)| **mask != 0) {
+            piece.candidates(at + number * candidates::LANES, *mask);
+        }
+        at = block.end;
     }
     let mut starts = piece.starts;
     starts.end = from + at as u64;
-    starts.found.sort_by_key(|start| start.at);
     Ok(starts)
 }
 
@@ -104,6 +118,7 @@ struct Piece<'a> {
     /// The offset of the bytes in the source.
     from: u64,
     starts: Starts,
+    inflater: &'a mut Option<Decompress>,
 }
 
 impl Piece<'_> {
@@ -111,36 +126,49 @@ impl Piece<'_> {
         self.starts.found.push(Start { at: self.from + at as u64, kind });
     }
 
-    /// Finds names whose opcode is in `range`, and arrays of NumPy.
-    fn names(&mut self, range: Range<usize>) {
-        let bytes = self.bytes;
-        let until = bytes.len().min(range.end + names::MAX_LINE + 1);
-        for at in memchr2_iter(b'\n', op::STACK_GLOBAL, &bytes[range.start..until]) {
-            let at = range.start + at;
-            match bytes[at] {
-                b'\n' => self.lines(at, &range),
-                _ if !range.contains(&at) => {}
-                _ if bytes[at..].starts_with(NUMPY) => self.push(at, StartKind::Numpy),
-                _ => {
-                    let floor = at.saturating_sub(BACK);
-                    let before = &bytes[floor..at];
-                    for start in names::stacked(before, &mut self.starts.steps) {
-                        let begin = self.from + (floor + start) as u64;
-                        self.push(at, StartKind::Name(begin));
-                    }
-                }
-            }
+    /// Adds the starts at the candidates in a mask, whose first place is `at`.
+    // Not inlined: the loop over the masks, most of which are empty, must stay small.
+    #[inline(never)]
+    fn candidates(&mut self, at: usize, mut mask: u32) {
+        while mask != 0 {
+            self.candidate(at + mask.trailing_zeros() as usize);
+            mask &= mask - 1;
         }
     }
 
-    /// Finds `GLOBAL` and `INST` in `range` whose first line ends at `end`.
-    fn lines(&mut self, end: usize, range: &Range<usize>) {
+    /// Adds the starts that are recognised by the bytes at a place.
+    fn candidate(&mut self, at: usize) {
+        let bytes = self.bytes;
+        let here = &bytes[at..];
+        match here {
+            [b'\n', ..] => self.lines(at),
+            [op::STACK_GLOBAL, b'N', ..] if here.starts_with(NUMPY) => {
+                self.push(at, StartKind::Numpy)
+            }
+            [op::STACK_GLOBAL, ..] => {
+                let floor = at.saturating_sub(BACK);
+                for start in names::stacked(&bytes[floor..at], &mut self.starts.steps) {
+                    let begin = self.from + (floor + start) as u64;
+                    self.push(at, StartKind::Name(begin));
+                }
+            }
+            [b'u', b's', ..] if here.starts_with(TAR) => {
+                if let Some(header) = (self.from + at as u64).checked_sub(USTAR as u64) {
+                    self.push(at, StartKind::Tar(header));
+                }
+            }
+            _ => self.magic(at),
+        }
+    }
+
+    /// Finds `GLOBAL` and `INST` whose first line ends at `end`.
+    fn lines(&mut self, end: usize) {
         let bytes = self.bytes;
         let is_after = |at: usize| bytes.get(at).copied().is_some_and(names::is_name);
         if end < 2 || !names::is_name(bytes[end - 1]) || !is_after(end + 1) {
             return;
         }
-        let floor = end.saturating_sub(names::MAX_LINE + 1).max(range.start);
+        let floor = end.saturating_sub(names::MAX_LINE + 1);
         let run = bytes[floor..end].iter().rev().take_while(|byte| names::is_name(**byte)).count();
         let opcodes = end - run..end.saturating_sub(1);
         let is_opcode = |at: &usize| matches!(bytes[*at], op::GLOBAL | op::INST);
@@ -149,12 +177,12 @@ impl Piece<'_> {
             return;
         }
         self.starts.steps += names::MAX_LINE as u64;
-        for at in opcodes.filter(is_opcode).filter(|at| range.contains(at)) {
+        for at in opcodes.filter(is_opcode) {
             let place = self.from + at as u64;
             if bytes[at] == op::GLOBAL {
                 // The mark of its arguments may be the byte before.
                 let marked = at > 0 && bytes[at - 1] == op::MARK;
-                self.push(at, StartKind::Name(place - u64::from(marked)));
+                self.push(end, StartKind::Name(place - u64::from(marked)));
                 continue;
             }
             let floor = at.saturating_sub(BACK);
@@ -163,37 +191,7 @@ impl Piece<'_> {
             self.starts.steps += BACK as u64;
             for (mark, _) in marks {
                 let begin = self.from + (floor + mark) as u64;
-                self.push(at, StartKind::Name(begin));
-            }
-        }
-    }
-
-    /// Finds everything in `range` that begins with a magic number.
-    fn magics(&mut self, range: Range<usize>) {
-        let bytes = self.bytes;
-        // Both bytes of a magic number.
-        let until = bytes.len().min(range.end + 1);
-        match &*MAGICS {
-            Some(searcher) => {
-                let mut at = range.start;
-                while let Some(found) = searcher.find_in(&bytes[..until], (at..until).into()) {
-                    self.magic(found.start());
-                    at = found.start() + 1;
-                }
-            }
-            None => {
-                for (at, pair) in bytes[range.start..until].windows(2).enumerate() {
-                    if PAIRS.iter().any(|magic| magic == pair) {
-                        self.magic(range.start + at);
-                    }
-                }
-            }
-        }
-        let until = bytes.len().min(range.end + TAR.len() - 1);
-        for at in memmem::find_iter(&bytes[range.start..until], TAR) {
-            let at = range.start + at;
-            if let Some(header) = (self.from + at as u64).checked_sub(USTAR as u64) {
-                self.push(at, StartKind::Tar(header));
+                self.push(end, StartKind::Name(begin));
             }
         }
     }
@@ -208,52 +206,26 @@ impl Piece<'_> {
             [b'P', ..] if here.starts_with(zip::LOCAL) => StartKind::ZipMember,
             [0x89, ..] if here.starts_with(HDF5) => StartKind::Hdf5,
             _ => {
-                let plausible = |packing: &Packing| {
-                    packing.is_certain() || {
-                        self.starts.steps += 1_000;
-                        is_plausible(*packing, here)
+                let Some(packing) = Packing::of(here) else { return };
+                if !packing.is_certain() {
+                    self.starts.steps += 1_000;
+                    if !is_plausible(packing, here, self.inflater) {
+                        return;
                     }
-                };
-                match Packing::of(here).filter(plausible) {
-                    Some(packing) => StartKind::Packed(packing),
-                    None => return,
                 }
+                StartKind::Packed(packing)
             }
         };
         self.push(at, kind);
     }
 }
 
-/// The first two bytes of everything with a magic number, except for tar and NumPy: pickles, zip,
-/// HDF5, gzip, xz, bzip2, zstd, LZ4, zlib and LZMA.
-const PAIRS: [[u8; 2]; 16] = [
-    [op::PROTO, 2],
-    [op::PROTO, 3],
-    [op::PROTO, 4],
-    [op::PROTO, 5],
-    *b"PK",
-    [0x89, b'H'],
-    [0x1f, 0x8b],
-    [0xfd, b'7'],
-    *b"BZ",
-    [0x28, 0xb5],
-    [0x04, 0x22],
-    [0x78, 0x01],
-    [0x78, 0x5e],
-    [0x78, 0x9c],
-    [0x78, 0xda],
-    [0x5d, 0],
-];
-
-/// `None` on processors without vector instructions for it.
-static MAGICS: LazyLock<Option<packed::Searcher>> = LazyLock::new(|| packed::Searcher::new(PAIRS));
-
 /// Returns whether there is more evidence for a compression than its magic number of two or three
 /// bytes, which is frequent among weights.
-fn is_plausible(packing: Packing, here: &[u8]) -> bool {
+fn is_plausible(packing: Packing, here: &[u8], inflater: &mut Option<Decompress>) -> bool {
     match (packing, here) {
         // The levels that zlib writes, and no preset dictionary.
-        (Packing::Zlib, [_, 0x01 | 0x5e | 0x9c | 0xda, rest @ ..]) => inflates(rest),
+        (Packing::Zlib, [_, 0x01 | 0x5e | 0x9c | 0xda, rest @ ..]) => inflates(rest, inflater),
         // No length, or one below a terabyte; then the first byte of the code, which is 0.
         (Packing::Lzma, _) => here.get(5..14).is_some_and(|bytes| {
             bytes[8] == 0 && (bytes[..8] == [0xff; 8] || bytes[5..8] == [0; 3])
@@ -263,7 +235,7 @@ fn is_plausible(packing: Packing, here: &[u8]) -> bool {
 }
 
 /// Returns whether deflated data begins here: its first bytes decompress, or all of a short stream.
-fn inflates(bytes: &[u8]) -> bool {
+fn inflates(bytes: &[u8], inflater: &mut Option<Decompress>) -> bool {
     const SAMPLE: usize = 64;
     let kind = match bytes {
         // A stored block: the length is repeated inverted.
@@ -276,7 +248,8 @@ fn inflates(bytes: &[u8]) -> bool {
         return false;
     }
     let mut out = [0; SAMPLE];
-    let mut inflater = flate2::Decompress::new(false);
+    let inflater = inflater.get_or_insert_with(|| Decompress::new(false));
+    inflater.reset(false);
     let bytes = &bytes[..bytes.len().min(AHEAD)];
     let ended = inflater.decompress(bytes, &mut out, flate2::FlushDecompress::None);
     match ended {
@@ -296,7 +269,7 @@ mod tests {
         let source = Memory::from(bytes.to_vec());
         let (mut found, mut at) = (Vec::new(), 0);
         while at < source.len() {
-            let starts = find(&source, at..at + piece, &mut Vec::new()).unwrap();
+            let starts = find(&source, at..at + piece, &mut Scratch::default()).unwrap();
             assert!(starts.found.is_sorted_by_key(|start| start.at));
             found.extend(starts.found);
             at = starts.end;
@@ -331,25 +304,14 @@ mod tests {
     fn search_ends_early_where_starts_are_dense() {
         let bytes = b"\x80\x02.".repeat(MAX_STARTS + BLOCK);
         let source = Memory::from(bytes.clone());
-        let first = find(&source, 0..source.len(), &mut Vec::new()).unwrap();
+        let first = find(&source, 0..source.len(), &mut Scratch::default()).unwrap();
         assert!(first.end < source.len() && first.found.len() < MAX_STARTS + BLOCK);
         assert_eq!(starts(&bytes, u64::MAX >> 1).len(), MAX_STARTS + BLOCK);
     }
 
     #[test]
-    fn searchers_agree_on_magic_numbers() {
-        let pairs = PAIRS.concat();
-        for (at, magic) in PAIRS.iter().enumerate() {
-            if let Some(searcher) = &*MAGICS {
-                let found = searcher.find_in(&pairs, (2 * at..pairs.len()).into()).unwrap();
-                assert_eq!(found.start(), 2 * at, "{magic:?}");
-            }
-        }
-    }
-
-    #[test]
     fn recognises_deflated_data_of_every_block_type() {
-        let fixed = b"\x4b\x04\x00";
+        let (fixed, mut inflater) = (b"\x4b\x04\x00", None);
         for (what, bytes, expected) in [
             ("stored", &b"\x01\x02\x00\xfd\xffab"[..], true),
             ("stored, with another length", b"\x01\x02\x00\xfc\xffab", false),
@@ -357,7 +319,7 @@ mod tests {
             ("the reserved type", b"\x07\x02\x00\xfd\xff", false),
             ("nothing", b"", false),
         ] {
-            assert_eq!(inflates(bytes), expected, "{what}");
+            assert_eq!(inflates(bytes, &mut inflater), expected, "{what}");
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use statelens_checkpoint::{ReadAt, Result};
 
-use super::starts::{self, Starts};
+use super::starts::{self, Scratch, Starts};
 
 /// Bytes that are searched at once.
 const PIECE: u64 = 256 << 10;
@@ -40,6 +40,20 @@ impl Workers for OneThread {
     }
 }
 
+/// The buffers of searches, which later ones reuse.
+#[derive(Default)]
+pub(super) struct Buffers(Mutex<Vec<Scratch>>);
+
+impl Buffers {
+    fn take(&self) -> Scratch {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default()
+    }
+
+    fn put(&self, scratch: Scratch) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(scratch);
+    }
+}
+
 /// The starts in consecutive pieces of a source.
 pub(super) struct FoundStarts {
     /// The pieces, each with its starts.
@@ -49,7 +63,12 @@ pub(super) struct FoundStarts {
 }
 
 /// Finds the starts in the next bytes of a source, from `at` on.
-pub(super) fn find(source: &dyn ReadAt, at: u64, workers: &dyn Workers) -> Result<FoundStarts> {
+pub(super) fn find(
+    source: &dyn ReadAt,
+    at: u64,
+    workers: &dyn Workers,
+    buffers: &Buffers,
+) -> Result<FoundStarts> {
     let is_remote = source.overhead() > 0;
     let (piece, threads) = match is_remote {
         true => (REMOTE_PIECE, 1),
@@ -61,7 +80,9 @@ pub(super) fn find(source: &dyn ReadAt, at: u64, workers: &dyn Workers) -> Resul
     let found: Vec<Mutex<Result<Vec<_>>>> = (0..runs).map(|_| Mutex::new(Ok(Vec::new()))).collect();
     let search = |number: usize| {
         let start = at + number as u64 * run;
-        let pieces = search(source, start..end.min(start + run), piece);
+        let mut scratch = buffers.take();
+        let pieces = search(source, start..end.min(start + run), piece, &mut scratch);
+        buffers.put(scratch);
         if let Some(slot) = found.get(number) {
             *slot.lock().unwrap_or_else(PoisonError::into_inner) = pieces;
         }
@@ -77,12 +98,17 @@ pub(super) fn find(source: &dyn ReadAt, at: u64, workers: &dyn Workers) -> Resul
     Ok(FoundStarts { pieces, end })
 }
 
-fn search(source: &dyn ReadAt, range: Range<u64>, piece: u64) -> Result<Vec<(Range<u64>, Starts)>> {
-    let (mut buffer, mut pieces) = (Vec::new(), Vec::new());
+fn search(
+    source: &dyn ReadAt,
+    range: Range<u64>,
+    piece: u64,
+    scratch: &mut Scratch,
+) -> Result<Vec<(Range<u64>, Starts)>> {
+    let mut pieces = Vec::new();
     let mut at = range.start;
     while at < range.end {
         let next = range.end.min(at + piece);
-        pieces.push((at..next, starts::find(source, at..next, &mut buffer)?));
+        pieces.push((at..next, starts::find(source, at..next, scratch)?));
         at = next;
     }
     Ok(pieces)

@@ -3,8 +3,9 @@
 
 use statelens_checkpoint::Result;
 
-use super::super::starts::{self, Start, StartKind, Starts};
-use super::super::{tar, workers};
+use super::super::starts::{self, Scratch, Start, StartKind, Starts};
+use super::super::tar;
+use super::super::workers::{self, Buffers};
 use super::{Blob, Certainty, READ, Search, hdf5, members};
 
 /// The cost of a step on the way back from a name to its start.
@@ -14,10 +15,12 @@ const OPEN: u64 = 20_000;
 
 impl Search<'_> {
     pub(super) fn sweep(&mut self, blob: &Blob) -> Result<()> {
-        let mut at = 0;
-        while at < blob.source.len() {
+        let direct = self.direct.clone().filter(|_| self.is_file(blob));
+        let source = direct.as_ref().unwrap_or(&blob.source);
+        let (buffers, mut at) = (Buffers::default(), 0);
+        while at < source.len() {
             self.at(blob, at)?;
-            let found = workers::find(&*blob.source, at, self.workers)?;
+            let found = workers::find(&**source, at, self.workers, &buffers)?;
             if !self.spend((found.end - at) * READ) {
                 return Ok(());
             }
@@ -32,7 +35,7 @@ impl Search<'_> {
                         break;
                     }
                     // There are so many starts that the search of the piece ended early.
-                    starts = starts::find(&*blob.source, end..range.end, &mut Vec::new())?;
+                    starts = starts::find(&**source, end..range.end, &mut Scratch::default())?;
                 }
             }
         }
