@@ -30,7 +30,7 @@ pub struct WriteRequest {
 /// The target and options of a conversion. The fields are named after the command's options.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ConvertOptions {
-    /// The target's id, as in [`Target::id`](crate::open::message::Target::id).
+    /// The id of the target format.
     pub to: String,
     /// The format version to write, where the target has several.
     pub version: Option<String>,
