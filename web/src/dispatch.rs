@@ -6,21 +6,22 @@ use std::rc::Rc;
 use statelens_checkpoint::{Error, Limits};
 use wasm_bindgen::prelude::*;
 use wasm_bindgen_futures::spawn_local;
-use web_sys::MessageEvent;
+use web_sys::{MessageEvent, MessagePort};
 
 use crate::family::worker::FamilyState;
 use crate::inspector::message::RowDetails;
-use crate::messages::message;
-use crate::open::message::OpenedCheckpoint;
+use crate::messages::{get, message};
+use crate::open::message::{FileName, OpenedCheckpoint};
 use crate::protocol::error::ErrorText;
 use crate::protocol::job::{JobEnd, JobKind};
 use crate::protocol::task::TaskRequest;
-use crate::protocol::{FromWorker, JobMessage, ToWorker};
+use crate::protocol::{FromWorker, JobMessage, PORT, ToWorker};
 use crate::worker::job::Job;
 use crate::worker::opened::OpenCheckpoint;
 use crate::worker::port::{files_of, post_as, scope};
 use crate::worker::session::{Session, SharedSession};
-use crate::worker::{outputs, private};
+use crate::worker::sources::Sources;
+use crate::worker::{embedder, outputs, private};
 use crate::{
     compare, convert, inspector, matrix, model_description, open, run_folder, scan, share, text,
 };
@@ -70,10 +71,35 @@ fn handle_message(current: &RefCell<SharedSession>, posted: JobMessage<ToWorker>
         let doing = String::new();
         job.post(&FromWorker::Opening { doing, keys: 0, read: 0, calls: 0 });
     }
-    job.now(|| handle_request(&session, &job, message, data));
+    embedder::begin_request();
+    run(&session, job, message, data);
+}
+
+/// Runs a job: again if files of an embedding page have not arrived yet.
+fn run(session: &SharedSession, job: Job, message: ToWorker, data: &JsValue) {
+    if embedder::is_used() || !get(data, PORT).is_undefined() {
+        let (weak, message, data) = (Rc::downgrade(session), message.clone(), data.clone());
+        job.repeat_with(move |job| {
+            if let Some(session) = weak.upgrade() {
+                run(&session, job, message, &data);
+            }
+        });
+    }
+    job.now(|| handle_request(session, &job, message, data));
     if let Some(open) = &session.borrow().open {
         open.report_fetched(&job);
     }
+}
+
+/// Returns the files that were sent with a message, or those that an embedding page offers. The
+/// session keeps the latter: what was read of them is needed when a job is run again.
+fn sources(session: &SharedSession, names: &[FileName], data: &JsValue) -> Rc<Sources> {
+    let Ok(port) = get(data, PORT).dyn_into::<MessagePort>() else {
+        return Rc::new(Sources::from_disk(files_of(data)));
+    };
+    session.borrow_mut().kept(|kept: &mut Option<Rc<Sources>>| {
+        kept.get_or_insert_with(|| Rc::new(Sources::from_embedder(port, names))).clone()
+    })
 }
 
 fn handle_request(session: &SharedSession, job: &Job, message: ToWorker, data: &JsValue) {
@@ -100,7 +126,8 @@ fn handle_request(session: &SharedSession, job: &Job, message: ToWorker, data: &
         ToWorker::Allow { cap } => session.borrow_mut().jobs.allow(cap),
         ToWorker::Open { files, main, times, read_as } => {
             let limits = Limits::times(times);
-            let opened = open::worker::open(&files, files_of(data), main, (&limits, read_as), job);
+            let sources = sources(session, &files, data);
+            let opened = open::worker::open(&files, sources, main, (&limits, read_as), job);
             store_opened(session, job, opened);
         }
         ToWorker::Inspect { row } => {

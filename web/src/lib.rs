@@ -28,6 +28,9 @@
 //! - Rows cross as one byte string (`web/src/rows.rs`), everything else through
 //!   `serde-wasm-bindgen`. Reports of the core cross as they are: one `Serialize` gives the command's
 //!   JSON (`values/src/json.rs`) and the page's message.
+//! - In a frame of another page, that page offers the files (`web/embed.js`, `page/embedding.rs`,
+//!   docs/embed.md). The worker asks for bytes through a port. It can't wait for them, so a job
+//!   that missed some is run again when they have arrived (`worker/embedder.rs`).
 //! - Files in the origin's private file system carry the name of a lock that their tab holds. A new
 //!   tab removes files whose lock is free. Without such files, as in some private windows, the
 //!   browser holds up to 512 MiB of output.

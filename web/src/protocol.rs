@@ -33,6 +33,8 @@ use crate::{compare, family, model_description};
 pub const MESSAGE: &str = "message";
 /// The field that holds an array of `File`s, in the order of [`ToWorker::Open`]'s names.
 pub const FILES: &str = "files";
+/// The field that holds a port for reading the files, if another page offers them.
+pub const PORT: &str = "port";
 /// The field that holds a file handle to write to, or the finished `Blob`s.
 pub const HANDLE: &str = "handle";
 

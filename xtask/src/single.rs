@@ -38,13 +38,14 @@ fn single(site: &Path, root: &Path) -> Result<String> {
     }
     let files = text(&root.join("web/files.js"))?;
     let simd = text(&root.join("web/simd.js"))?;
+    let embed = text(&root.join("web/embed.js"))?;
     let glue = text(&built(site, "statelens-app", ".js")?)?;
     let wasm = built(site, "statelens-app", "_bg.wasm")?;
     let wasm = fs::read(&wasm).with_context(|| format!("reading {}", wasm.display()))?;
     let start = text(&root.join("web/single.js"))?;
     let (glue, init) = plain(&glue)?;
     let program = format!("{glue}\n(async (init) => {{\n{start}}})({init});\n");
-    for script in [&files, &simd, &program] {
+    for script in [&files, &simd, &embed, &program] {
         ensure!(
             !script.contains("</script") && !script.contains("<!--"),
             "a script can't be put into a page: it holds a tag"
@@ -61,7 +62,7 @@ fn single(site: &Path, root: &Path) -> Result<String> {
     let policy = policy(
         one(&index, "Content-Security-Policy\" content=\"")?,
         &styles,
-        &[&files, &simd, &program],
+        &[&files, &simd, &embed, &program],
     )?;
     let description = one(&index, "<meta name=\"description\" content=\"")?;
     Ok(format!(
@@ -74,6 +75,7 @@ fn single(site: &Path, root: &Path) -> Result<String> {
          <style>{styles}</style>\n{packed}\
          <script type=\"module\">{files}</script>\n\
          <script type=\"module\">{simd}</script>\n\
+         <script type=\"module\">{embed}</script>\n\
          <script type=\"module\" id=\"program\">{program}</script>\n</head>\n<body></body>\n</html>\n"
     ))
 }

@@ -22,6 +22,8 @@ use crate::open::page::start::start_screen;
 use crate::page::bridge::Bridge;
 use crate::page::drop::{self, DroppedFile};
 use crate::page::drop_target::{drop_overlay, handle_files, use_archive, use_drops};
+use crate::page::embed::is_embedded;
+use crate::page::embedding::{use_embedder, waiting_screen};
 use crate::page::error::{OpenFailure, error_screen};
 use crate::page::fetch_limit::LimitDialog;
 use crate::page::findings::FindingsSheet;
@@ -99,6 +101,7 @@ pub fn App() -> Html {
     use_address_of_page(&actor);
     use_pasted_address(&model, &actor);
     use_link_of_page(&actor);
+    use_embedder(&model, &actor);
     use_desktop_files({
         let model = model.clone();
         actor.on(move |actor, files| handle_files(&model, actor, files))
@@ -204,6 +207,7 @@ fn screen(model: &UseReducerHandle<PageModel>, actor: &Actor) -> Html {
                 privacy={privacy(model)} verifying={model.verification.task.clone()} grade={model.grade()} kept={model.kept_outputs} values_panel={model.values_panel.clone()}
                 title={title(model)} rail={model.rail.clone()} files={model.files.clone()} files_shown={model.files_shown} run={run_name(model)} read_as={read_as(model, actor)} />
         },
+        _ if is_embedded() => waiting_screen(),
         _ => start_screen(actor, model.dragged, model.pending_link.as_deref()),
     }
 }

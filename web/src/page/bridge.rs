@@ -6,14 +6,15 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use gloo_timers::callback::Timeout;
-use js_sys::{Function, Promise};
+use js_sys::{Array, Function, Promise};
 use wasm_bindgen::prelude::*;
 use web_sys::{MessageEvent, Worker, WorkerOptions};
 use yew::Callback;
 
 use crate::messages::{LOCK, PREVIEW_KEYS, envelope, get, message, set};
+use crate::page::embed::{connect, is_embedded};
 use crate::protocol::job::JobKind;
-use crate::protocol::{FILES, FromWorker, HANDLE, JobMessage, ToWorker};
+use crate::protocol::{FILES, FromWorker, HANDLE, JobMessage, PORT, ToWorker};
 use crate::rows::PackedRows;
 
 /// Milliseconds before a worker that does not react to a new session is terminated. It may be
@@ -145,6 +146,9 @@ impl Bridge {
         };
         set(&envelope, FILES, files);
         set(&envelope, HANDLE, handle);
+        if matches!(message, ToWorker::Open { .. }) && is_embedded() {
+            set(&envelope, PORT, &JsValue::TRUE);
+        }
         if kind.is_single() {
             inner.jobs.retain(|job| job.1 != kind);
         }
@@ -280,7 +284,10 @@ impl BridgeState {
         match &self.worker {
             // Posting fails only if the browser has revoked a handle; then nothing is lost.
             Some(worker) if self.ready => {
-                let _ = worker.post_message(&envelope);
+                let _ = match connect(&envelope) {
+                    Some(port) => worker.post_message_with_transfer(&envelope, &Array::of1(&port)),
+                    None => worker.post_message(&envelope),
+                };
             }
             _ => self.queue.push(envelope),
         }

@@ -11,6 +11,7 @@ use web_sys::{
 
 use crate::messages::get;
 use crate::open::message::{FileName, StoredMember};
+use crate::page::embed::is_embedded;
 
 /// A file with its path within the drop.
 #[derive(Debug, Clone, PartialEq)]
@@ -55,9 +56,10 @@ pub fn count(transfer: &DataTransfer) -> usize {
         .count()
 }
 
-/// Returns whether the drag contains files, and not text of the page.
+/// Returns whether the drag contains files, and not text of the page. An embedded page takes none.
 pub fn has_files(transfer: &DataTransfer) -> bool {
-    transfer.types().iter().any(|kind| kind.as_string().as_deref() == Some("Files"))
+    !is_embedded()
+        && transfer.types().iter().any(|kind| kind.as_string().as_deref() == Some("Files"))
 }
 
 /// Returns the files of a drop, including those in folders, or the name of the first dropped folder

@@ -15,6 +15,7 @@ use crate::compare;
 use crate::links::state::PageLink;
 use crate::open::message::FetchConsent;
 use crate::page::drop::DroppedFile;
+use crate::page::embed::is_embedded;
 use crate::page::hooks::use_window_event;
 use crate::page::model::actor::Actor;
 use crate::page::model::{PageModel, PendingAction, Screen, StopReason};
@@ -379,6 +380,9 @@ fn index() -> Option<u32> {
 }
 
 fn go(by: i32) {
+    if is_embedded() {
+        return;
+    }
     if let Some(Ok(history)) = web_sys::window().map(|window| window.history()) {
         let _ = history.go_with_delta(by);
     }
@@ -386,6 +390,10 @@ fn go(by: i32) {
 
 /// Writes a history entry: pushes a new one, or replaces the URL of the current one.
 fn write(at: u32, url: Option<&str>, push: bool) {
+    // Back and forward are those of the page around it.
+    if is_embedded() {
+        return;
+    }
     let Some(Ok(history)) = web_sys::window().map(|window| window.history()) else { return };
     let state = JsValue::from(at);
     let note = |url: Option<&str>| match push {

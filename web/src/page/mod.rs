@@ -8,6 +8,8 @@ pub mod controls;
 pub mod drop;
 pub mod drop_target;
 pub mod edge;
+pub mod embed;
+pub mod embedding;
 pub mod error;
 pub mod escape;
 pub mod fetch_limit;

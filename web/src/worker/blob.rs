@@ -29,6 +29,12 @@ pub struct ReadCounter {
 }
 
 impl ReadCounter {
+    /// Counts a read.
+    pub(crate) fn add(&self, bytes: u64) {
+        self.bytes.fetch_add(bytes, Relaxed);
+        self.calls.fetch_add(1, Relaxed);
+    }
+
     /// Returns the bytes and the number of reads.
     pub fn so_far(&self) -> (u64, u64) {
         (self.bytes.load(Relaxed), self.calls.load(Relaxed))
@@ -79,8 +85,7 @@ impl ReadAt for BlobSource {
         let mut at = offset;
         for piece in buffer.chunks_mut(MAX_READ as usize) {
             let blob = self.slice(at, piece.len() as u64)?;
-            self.0.read_counter.bytes.fetch_add(piece.len() as u64, Relaxed);
-            self.0.read_counter.calls.fetch_add(1, Relaxed);
+            self.0.read_counter.add(piece.len() as u64);
             let bytes = reader
                 .read_as_array_buffer(&blob)
                 .map_err(|_| changed_file_error(&self.0.file.name()))?;

@@ -12,6 +12,7 @@ use web_sys::AbortController;
 
 use crate::protocol::FromWorker;
 use crate::protocol::job::{JobEnd, JobKind};
+use crate::worker::embedder::{Misses, take_turn};
 use crate::worker::port::post_as;
 
 /// Advice in the error of a job that reached its limit of bytes to fetch.
@@ -39,7 +40,7 @@ impl Jobs {
         if kind.is_single() {
             self.stop(kind);
         }
-        let job = Job(Rc::new(JobState {
+        let job = Job::new(Rc::new(JobState {
             session: self.session,
             id,
             kind,
@@ -50,7 +51,7 @@ impl Jobs {
             agreed: Cell::new(false),
         }));
         self.all.retain(|job| job.strong_count() > 0);
-        self.all.push(Rc::downgrade(&job.0));
+        self.all.push(Rc::downgrade(&job.state));
         job
     }
 
@@ -85,7 +86,21 @@ impl Drop for Jobs {
 /// A request in progress. It ends when the last clone is dropped, which posts
 /// [`FromWorker::Ended`].
 #[derive(Clone)]
-pub struct Job(Rc<JobState>);
+pub struct Job {
+    run: Rc<Run>,
+    state: Rc<JobState>,
+}
+
+/// One run of a job. If it missed bytes of an embedding page, the job is run again when its last
+/// handle is dropped and the bytes have arrived.
+struct Run {
+    state: Rc<JobState>,
+    misses: Rc<Misses>,
+    again: RefCell<Option<Repeat>>,
+}
+
+/// Runs a job again.
+type Repeat = Box<dyn FnOnce(Job)>;
 
 struct JobState {
     session: u32,
@@ -119,20 +134,53 @@ impl Drop for JobState {
     }
 }
 
+impl Drop for Run {
+    fn drop(&mut self) {
+        let again = self.again.take().filter(|_| !self.misses.is_empty());
+        let Some(again) = again.filter(|_| self.state.stopped.get().is_none()) else { return };
+        let (misses, job) = (self.misses.clone(), Job::new(self.state.clone()));
+        spawn_local(async move {
+            let abort = AbortController::new().ok();
+            job.set_abort(abort.clone());
+            misses.fetch(abort.map(|abort| abort.signal()).as_ref()).await;
+            if job.check().is_ok() {
+                again(job);
+            }
+        });
+    }
+}
+
 impl Job {
+    fn new(state: Rc<JobState>) -> Self {
+        let run = Run { state: state.clone(), misses: Rc::default(), again: RefCell::default() };
+        Self { run: Rc::new(run), state }
+    }
+
+    /// Runs `again` after this run if it misses bytes of an embedding page.
+    pub(crate) fn repeat_with(&self, again: impl FnOnce(Self) + 'static) {
+        self.run.again.replace(Some(Box::new(again)));
+    }
+
+    /// Returns whether this run missed bytes, so that its results are of no use.
+    pub(crate) fn has_missed(&self) -> bool {
+        !self.run.misses.is_empty()
+    }
+
     /// Returns what it does.
     pub fn kind(&self) -> JobKind {
-        self.0.kind
+        self.state.kind
     }
 
     /// Posts a reply of this job to the page.
     pub fn post(&self, message: &FromWorker) {
-        post_as(self.0.session, self.0.id, message, &JsValue::UNDEFINED);
+        self.post_with(message, &JsValue::UNDEFINED);
     }
 
     /// As [`Job::post`], with finished files.
     pub fn post_with(&self, message: &FromWorker, files: &JsValue) {
-        post_as(self.0.session, self.0.id, message, files);
+        if !self.has_missed() {
+            post_as(self.state.session, self.state.id, message, files);
+        }
     }
 
     /// Checks whether the job is to stop.
@@ -140,37 +188,39 @@ impl Job {
     /// # Errors
     /// If the job was stopped.
     pub fn check(&self) -> Result<()> {
-        if self.0.stopped.get().is_some() { Err(Error::cancelled()) } else { Ok(()) }
+        if self.state.stopped.get().is_some() { Err(Error::cancelled()) } else { Ok(()) }
     }
 
     /// Sets the requests to abort when the job stops, and aborts those set before.
     pub(crate) fn set_abort(&self, requests: Option<AbortController>) {
-        if let Some(before) = self.0.requests.replace(requests) {
+        if let Some(before) = self.state.requests.replace(requests) {
             before.abort();
         }
     }
 
     /// Notes that the user agreed to everything that the job fetches.
     pub(crate) fn agrees_to_all(&self) {
-        self.0.agreed.set(true);
-        self.0.allowance.allow(u64::MAX);
+        self.state.agreed.set(true);
+        self.state.allowance.allow(u64::MAX);
     }
 
     /// Returns the meter of everything that the session fetches.
     pub(crate) fn meter(&self) -> &Arc<Meter> {
-        &self.0.meter
+        &self.state.meter
     }
 
     /// Returns what the job may fetch.
     pub(crate) fn allowance(&self) -> &Arc<Allowance> {
-        &self.0.allowance
+        &self.state.allowance
     }
 
     /// Runs `work` at once, and charges what it fetches to this job.
     pub(crate) fn now<T>(&self, work: impl FnOnce() -> T) -> T {
-        let before = self.0.meter.charge(self.0.allowance.clone());
+        let before = self.state.meter.charge(self.state.allowance.clone());
+        let turn = take_turn(Some(self.run.misses.clone()));
         let done = work();
-        self.0.meter.charge(before);
+        take_turn(turn);
+        self.state.meter.charge(before);
         done
     }
 

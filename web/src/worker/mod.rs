@@ -3,6 +3,7 @@
 pub mod blob;
 pub mod command_line;
 pub mod compared;
+pub mod embedder;
 pub mod job;
 pub mod measurements;
 pub mod opened;

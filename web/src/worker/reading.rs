@@ -13,12 +13,13 @@ use statelens_tensor::{Machine, Need};
 use wasm_bindgen::prelude::*;
 use wasm_bindgen_futures::{JsFuture, future_to_promise};
 use web_sys::{
-    AbortController, ReadableStreamByobReader, ReadableStreamGetReaderOptions,
+    AbortController, AbortSignal, ReadableStreamByobReader, ReadableStreamGetReaderOptions,
     ReadableStreamReaderMode,
 };
 
 use crate::messages::get;
 use crate::worker::blob::{self, BlobSource};
+use crate::worker::embedder::OfferedFile;
 use crate::worker::job::Job;
 use crate::worker::port::now;
 use crate::worker::remote::{self, XhrFile};
@@ -190,17 +191,28 @@ impl SourceReader {
                 }
                 .map(Cow::Borrowed)
             }
+            Some(SourceFile::Offered(_)) if self.job.has_missed() => {
+                Err(Error::io("this run is repeated: it missed bytes"))
+            }
+            Some(SourceFile::Offered(file)) => {
+                let file = PartFile::Embedder(file.clone());
+                self.part(file, span).await.map(Cow::Borrowed)
+            }
             Some(SourceFile::Parts(file)) => {
-                self.remote.take_if(|remote| !remote.reaches(span));
-                let job = &self.job;
-                let remote =
-                    self.remote.get_or_insert_with(|| RemoteStream::new(file.clone(), span, job));
-                remote.piece(span).await.map(Cow::Borrowed)
+                let file = PartFile::Server(file.clone());
+                self.part(file, span).await.map(Cow::Borrowed)
             }
             Some(SourceFile::Whole) | None => {
                 files.read_vec(span.file, span.offset, span.len.min(MAX_REQUEST)).map(Cow::Owned)
             }
         }
+    }
+
+    /// Returns the first bytes of a span of a file that is read in parts.
+    async fn part(&mut self, file: PartFile, span: Span) -> Result<&[u8]> {
+        self.remote.take_if(|remote| !remote.reaches(span));
+        let job = &self.job;
+        self.remote.get_or_insert_with(|| RemoteStream::new(file, span, job)).piece(span).await
     }
 
     /// Returns whether to read a span separately, leaving the stream where it is.
@@ -313,7 +325,7 @@ impl FileStream {
 /// requested ahead. Dropping it aborts requests in flight.
 struct RemoteStream {
     id: FileId,
-    file: Arc<XhrFile>,
+    file: PartFile,
     buffered: ReadAhead,
     /// Parts in flight: offset, length, and the bytes, or `undefined` if the request failed.
     parts: VecDeque<(u64, u64, Promise)>,
@@ -331,8 +343,60 @@ impl Drop for RemoteStream {
     }
 }
 
+/// A file that is read in parts.
+#[derive(Clone)]
+enum PartFile {
+    Server(Arc<XhrFile>),
+    Embedder(OfferedFile),
+}
+
+impl PartFile {
+    fn len(&self) -> u64 {
+        match self {
+            Self::Server(file) => file.len(),
+            Self::Embedder(file) => file.len(),
+        }
+    }
+
+    /// Checks whether `len` more bytes may be fetched.
+    fn check(&self, len: u64) -> Result<()> {
+        match self {
+            Self::Server(file) => file.meter().check(len, ""),
+            Self::Embedder(_) => Ok(()),
+        }
+    }
+
+    /// Requests a part; `None` if that fails.
+    async fn part(
+        self,
+        at: u64,
+        len: u64,
+        signal: Option<AbortSignal>,
+        job: Job,
+    ) -> Option<Uint8Array> {
+        match self {
+            Self::Server(file) => {
+                remote::part(file, at, len, signal, job.allowance().clone()).await
+            }
+            Self::Embedder(file) => file.part(at, len, signal.as_ref()).await.ok(),
+        }
+    }
+
+    /// Requests a part again after a failure, which may succeed or return the reason.
+    async fn retried(&self, at: u64, len: u64) -> Result<Vec<u8>> {
+        match self {
+            Self::Server(file) => {
+                let mut bytes = vec![0; len as usize];
+                file.read_at(at, &mut bytes)?;
+                Ok(bytes)
+            }
+            Self::Embedder(file) => Ok(file.part(at, len, None).await?.to_vec()),
+        }
+    }
+}
+
 impl RemoteStream {
-    fn new(file: Arc<XhrFile>, span: Span, job: &Job) -> Self {
+    fn new(file: PartFile, span: Span, job: &Job) -> Self {
         let abort = AbortController::new().ok();
         job.set_abort(abort.clone());
         let buffered = ReadAhead { start: span.offset, ..ReadAhead::default() };
@@ -374,12 +438,7 @@ impl RemoteStream {
         }
         self.buffered.bytes = match bytes_received {
             Some(bytes) => Uint8Array::to_vec(&bytes),
-            // Repeats the request, which may succeed or return the reason for the failure.
-            None => {
-                let mut bytes = vec![0; len as usize];
-                self.file.read_at(at, &mut bytes)?;
-                bytes
-            }
+            None => self.file.retried(at, len).await?,
         };
         self.window = (self.window * 2).min(WINDOW);
         self.request(self.buffered.end());
@@ -394,12 +453,11 @@ impl RemoteStream {
         loop {
             let at = self.requested_end();
             let len = len.min(self.file.len() - at);
-            if at >= end || self.file.meter().check(at + len - from, "").is_err() {
+            if at >= end || self.file.check(at + len - from).is_err() {
                 return;
             }
             let signal = self.abort.as_ref().map(AbortController::signal);
-            let charged = self.job.allowance().clone();
-            let bytes = remote::part(self.file.clone(), at, len, signal, charged);
+            let bytes = self.file.clone().part(at, len, signal, self.job.clone());
             let bytes = future_to_promise(async move { Ok(bytes.await.into()) });
             self.parts.push_back((at, len, bytes));
         }

@@ -3,11 +3,12 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use statelens_checkpoint::{FileId, FileSet};
-use web_sys::File;
+use statelens_checkpoint::{FileId, FileSet, ReadAt};
+use web_sys::{File, MessagePort};
 
 use crate::open::message::FileName;
 use crate::worker::blob::{BlobSource, ReadCounter};
+use crate::worker::embedder::OfferedFile;
 use crate::worker::remote::{self, RemoteServer};
 
 /// The files of a checkpoint, by their numbers.
@@ -21,6 +22,8 @@ pub struct Sources {
 #[derive(Clone)]
 pub enum SourceFile {
     Disk(BlobSource),
+    /// A file of the embedding page.
+    Offered(OfferedFile),
     /// A remote file, read by parts.
     Parts(Arc<remote::XhrFile>),
     /// A remote file that was fetched as a whole.
@@ -39,6 +42,14 @@ impl Sources {
         }
     }
 
+    /// Wraps files that an embedding page offers, in the order of its list.
+    pub(crate) fn from_embedder(port: MessagePort, names: &[FileName]) -> Self {
+        let read_counter = Arc::<ReadCounter>::default();
+        let files = OfferedFile::all(port, names, &read_counter);
+        let files = files.into_iter().map(SourceFile::Offered).collect();
+        Self { files, read_counter, server: None }
+    }
+
     /// Wraps files of a server.
     pub fn from_server(server: Rc<RemoteServer>, files: Vec<Option<Arc<remote::XhrFile>>>) -> Self {
         let source_file = |file: Option<_>| file.map_or(SourceFile::Whole, SourceFile::Parts);
@@ -46,15 +57,23 @@ impl Sources {
         Self { files, read_counter: Arc::default(), server: Some(server) }
     }
 
-    /// Returns the files on disk as a set.
+    /// Returns the files on disk or of an embedding page as a set.
     pub fn set(&self, names: &[FileName]) -> FileSet {
         let mut set = FileSet::default();
         for (name, file) in names.iter().zip(&self.files) {
-            if let SourceFile::Disk(file) = file {
-                set.push(name.path.clone(), Arc::new(file.clone()));
-            }
+            let file: Arc<dyn ReadAt> = match file {
+                SourceFile::Disk(file) => Arc::new(file.clone()),
+                SourceFile::Offered(file) => Arc::new(file.clone()),
+                SourceFile::Parts(_) | SourceFile::Whole => continue,
+            };
+            set.push(name.path.clone(), file);
         }
         set
+    }
+
+    /// Returns whether all files are on disk, so that a synchronous read takes no time.
+    pub(crate) fn is_local(&self) -> bool {
+        self.files.iter().all(|file| matches!(file, SourceFile::Disk(_)))
     }
 
     pub fn source_file(&self, id: FileId) -> Option<&SourceFile> {

@@ -30,6 +30,7 @@ use crate::worker::opened::OpenCheckpoint;
 use crate::worker::port::files_of;
 use crate::worker::reading::drive;
 use crate::worker::session::{Session, SharedSession};
+use crate::worker::sources::Sources;
 use crate::worker::task::Task;
 use crate::{compare, open, text};
 
@@ -59,8 +60,9 @@ pub(crate) fn handle_request(
             // Limits that the user raised for the first checkpoint apply to the second too.
             let limits = session.borrow().open.as_ref().map(|open| open.limits.clone());
             let limits = limits.unwrap_or_default();
+            let sources = Rc::new(Sources::from_disk(handles));
             let opened =
-                open::worker::open(&files, handles, main, (&limits, ReadAs::default()), &job);
+                open::worker::open(&files, sources, main, (&limits, ReadAs::default()), &job);
             let reply = match opened {
                 Ok((open, opened)) => {
                     session.borrow_mut().compared.open = Some(open);

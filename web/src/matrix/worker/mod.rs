@@ -98,7 +98,7 @@ async fn sample(
     coarse: &mut Overview,
     job: &Job,
 ) -> Result<bool> {
-    let plain = matches!(tensor.layout, Layout::Span(_)) && open.sources.server().is_none();
+    let plain = matches!(tensor.layout, Layout::Span(_)) && open.sources.is_local();
     let row = tensor.dtype.bytes_of(matrix.columns).unwrap_or(u64::MAX);
     if !plain || row > MAX_SAMPLED_ROW {
         return Ok(false);

@@ -18,7 +18,6 @@ use statelens_describe::{CheckpointSummary, dtype_of, fields_text};
 use statelens_formats::archives::{self, ARCHIVE};
 use statelens_recipes::adapter;
 use statelens_recipes::conversion::OPTIMIZER_FILE;
-use web_sys::File;
 
 use crate::open::message::{
     FetchConsent, FileName, FoundCheckpoint, OpenedCheckpoint, StoredMember,
@@ -44,13 +43,12 @@ const TRIES: usize = 8;
 /// Why the requested file can't be opened; for a drop of several, why the first can't.
 pub fn open(
     names: &[FileName],
-    files: Vec<File>,
+    sources: Rc<Sources>,
     requested: Option<u32>,
     (limits, read_as): (&Limits, ReadAs),
     job: &Job,
 ) -> Result<(OpenCheckpoint, OpenedCheckpoint), Box<ErrorText>> {
     let began = now();
-    let sources = Rc::new(Sources::from_disk(files));
     let set = sources.set(names);
     let mut open_progress = OpenProgress::new(job, Some(sources.read_counter()));
     let (order, found_any) = candidates(&set, requested);

@@ -11,6 +11,7 @@ use yew::prelude::*;
 use crate::convert::message::{PlanSummary, SaveTo, WriteRequest};
 use crate::page::bridge::Bridge;
 use crate::page::drop::{self, DroppedFile};
+use crate::page::embed::is_embedded;
 use crate::page::model::{ModelUpdate, PageModel, PendingAction, Screen, Sheet, StopReason, Tab};
 use crate::page::stored_files;
 use crate::protocol::ToWorker;
@@ -67,8 +68,11 @@ impl Actor {
         });
     }
 
-    /// Shows the address dialog with an address.
+    /// Shows the address dialog with an address; not in an embedded page.
     pub fn show_address_prompt(&self, address: AttrValue) {
+        if is_embedded() {
+            return;
+        }
         self.update(|model| {
             (model.address_prompt, model.sheet) = (address, Some(Sheet::Address));
         });
@@ -177,8 +181,11 @@ impl Actor {
         });
     }
 
-    /// Opens the dialog for files.
+    /// Opens the dialog for files; not in an embedded page.
     pub fn choose_files(&self) {
+        if is_embedded() {
+            return;
+        }
         self.choosing_compared.set(false);
         if stored_files::remembers() {
             stored_files::show_file_dialog();
@@ -303,8 +310,11 @@ impl Actor {
     }
 }
 
-/// Opens the dialog of a file input.
+/// Opens the dialog of a file input. An embedded page opens only what is offered to it.
 pub(crate) fn click(input: &NodeRef) {
+    if is_embedded() {
+        return;
+    }
     if let Some(input) = input.cast::<HtmlInputElement>() {
         input.set_value("");
         input.click();

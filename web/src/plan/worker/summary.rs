@@ -75,7 +75,7 @@ pub(crate) fn describe(
             .collect(),
         notes: plan.losses.iter().filter(|loss| loss.harmless).map(note).collect(),
         narrows: narrows(&plan.source),
-        zero_copy: composable(plan) && open.sources.server().is_none(),
+        zero_copy: composable(plan) && open.sources.is_local(),
         preview: Preview::default(),
         changes: Vec::new(),
         command: String::new(),
