@@ -16,6 +16,7 @@ mod memory;
 mod place;
 mod plain;
 mod reports;
+mod served;
 mod tensor;
 mod text;
 mod tree;
@@ -44,6 +45,8 @@ mod _native {
     use crate::reports::{
         check, check_folder, diff, info, rank, renames, scan, stats, summary, verify,
     };
+    #[pymodule_export]
+    use crate::served::{files, read_file};
     #[pymodule_export]
     use crate::tensor::{NativeFile, NativeTensor};
     #[pymodule_export]

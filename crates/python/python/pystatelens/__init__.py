@@ -36,6 +36,7 @@ from ._tools import (
     runs,
     upgrade,
 )
+from ._view import View, view
 from .errors import (
     CancelledError,
     DamagedError,
@@ -70,6 +71,7 @@ __all__ = [
     "Subtree",
     "Tensor",
     "UnsupportedError",
+    "View",
     "__version__",
     "check",
     "convert",
@@ -96,4 +98,5 @@ __all__ = [
     "summary",
     "upgrade",
     "verify",
+    "view",
 ]

@@ -20,6 +20,7 @@ from .errors import NotFoundError
 
 if TYPE_CHECKING:
     from ._native import Checkpoint as NativeCheckpoint
+    from ._view import View
 
 
 class File(Protocol):
@@ -161,6 +162,12 @@ class Checkpoint(Mapping[str, Any]):
         if not skip:
             return self._native.below(key, maker(framework))
         return without_skipped(self._native.below(key, skipping(maker(framework))))
+
+    def view(self, *, height: int = 560, page: Path | None = None) -> View:
+        """Shows the checkpoint in a cell of a notebook, as `pystatelens.view` does."""
+        from ._view import view
+
+        return view(self, height=height, page=page)
 
     def _repr_html_(self) -> str:
         """Returns the table of keys for notebooks, with repeated layers folded."""

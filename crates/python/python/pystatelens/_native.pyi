@@ -16,6 +16,7 @@ __all__ = [
     "command",
     "convert",
     "dequantized",
+    "files",
     "plan_conversion",
     "in_python",
     "is_address",
@@ -31,6 +32,7 @@ __all__ = [
     "check_folder",
     "diff",
     "rank",
+    "read_file",
     "renames",
     "scan",
     "stats",
@@ -88,6 +90,8 @@ _Located = tuple[Any, str, int | None]
 
 def open(source: _Located, options: Mapping[str, Any]) -> Checkpoint: ...
 def dequantized(source: _Located, dtype: str) -> Checkpoint: ...
+def files(checkpoint: Checkpoint) -> tuple[int, list[tuple[int, str, int]]]: ...
+def read_file(checkpoint: Checkpoint, file: int, offset: int, length: int) -> bytes: ...
 def parse_size(text: str) -> int: ...
 def verify(
     source: _Located, finite: bool, manifest: bytes | None, progress: _Progress
