@@ -11,6 +11,7 @@ mod cycles;
 mod dist;
 mod fuzz;
 mod interop;
+mod notebook;
 mod page;
 mod project;
 mod python;

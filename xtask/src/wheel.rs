@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Error, Result, bail};
 
-use crate::{project, python, shell};
+use crate::{notebook, project, python, shell};
 
 /// Bytes of the largest wheel that is published.
 const MAX_WHEEL: u64 = 12_000_000;
@@ -53,7 +53,7 @@ pub(crate) fn test(features: &[&str]) -> Result<()> {
     ] {
         shell::run(shell::command(&python).current_dir(package()).args(arguments))?;
     }
-    Ok(())
+    notebook::test(&wheel)
 }
 
 fn package() -> PathBuf {
