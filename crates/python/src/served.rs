@@ -14,9 +14,8 @@ use crate::errors::detached;
 /// The most bytes of one read.
 const MAX_READ: u64 = 64 << 20;
 
-/// Files of at most this size, with these endings, may describe the checkpoint: an index, a config.
-const MAX_SIBLING: u64 = 64 << 20;
-const SIBLINGS: [&str; 3] = [".json", ".index", ".metadata"];
+/// Endings of the names of files that describe the checkpoint, if they are in its folder.
+const SIBLINGS: [&str; 3] = ["config.json", ".index.json", ".metadata"];
 
 /// Returns the number of the file that was opened, and number, name and size of the files that the
 /// checkpoint is read from.
@@ -35,11 +34,9 @@ pub(crate) fn files(
         let used = CheckpointSummary::of(inner).files;
         let used: HashSet<String> = used.into_iter().map(|(name, _)| name).collect();
         let is_sibling = |name: &str| SIBLINGS.iter().any(|end| name.ends_with(end));
-        let wanted = files.names().filter(|(id, name)| {
-            *id == main
-                || used.contains(*name)
-                || (is_sibling(name) && files.len(*id) <= MAX_SIBLING)
-        });
+        let wanted = files
+            .names()
+            .filter(|(id, name)| *id == main || used.contains(*name) || is_sibling(name));
         Ok((main.0, wanted.map(|(id, name)| (id.0, name.to_owned(), files.len(id))).collect()))
     })
 }

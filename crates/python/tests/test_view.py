@@ -2,10 +2,14 @@
 
 import builtins
 import gzip
+import json
+import subprocess
 import sys
 
+import numpy as np
 import pystatelens
 import pytest
+from conftest import write_safetensors
 from pystatelens import _view
 
 
@@ -36,8 +40,6 @@ def ask(view, **request):
 
 def test_the_package_does_not_import_anywidget():
     code = "import sys, pystatelens; sys.exit('anywidget' in sys.modules)"
-    import subprocess
-
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
@@ -118,5 +120,25 @@ def test_the_selected_key_gives_the_tensor(shown):
 
 def test_a_state_dict_in_memory_has_no_file(page):
     pytest.importorskip("anywidget")
-    with pytest.raises(TypeError):
+    with pytest.raises(pystatelens.RefusedError, match="not in a file"):
         pystatelens.view({"a": 1}, page=page)
+
+
+def test_offers_the_shards_and_the_index_of_a_folder(shown, tmp_path):
+    folder = tmp_path / "sharded"
+    folder.mkdir()
+    names = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"]
+    for number, name in enumerate(names):
+        write_safetensors(folder / name, {f"layer.{number}": np.full(3, number, "float32")})
+    index = {"weight_map": {f"layer.{number}": name for number, name in enumerate(names)}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    (folder / "config.json").write_text("{}")
+    (folder / "readme.md").write_text("# A model")
+    view, sent = shown(folder)
+    offered = [file["name"] for file in view._files]
+    assert sorted(offered) == ["config.json", *names, "model.safetensors.index.json"]
+    at = offered.index(names[1])
+    ask(view, type="read", id="x-1", file=at, offset=view._files[at]["size"] - 12, length=12)
+    assert sent.pop()[1] == [np.full(3, 1, "float32").tobytes()]
+    view.set_state({"selected": "layer.1"})
+    assert view.tensor.numpy().tolist() == [1, 1, 1]

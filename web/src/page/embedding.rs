@@ -67,8 +67,9 @@ fn start(actor: &Actor) {
             move |files: JsValue, main: JsValue, selected: JsValue| {
                 let files = Array::from(&files).iter().filter_map(|file| offered(&file)).collect();
                 let link = selected.as_string().map(|key| PageLink { key, ..PageLink::default() });
-                actor.update(|model| model.pending_link = link.map(Rc::new));
                 actor.open(files, main.as_f64().map(|main| main as u32));
+                // Opening drops a link that names no file.
+                actor.update(|model| model.pending_link = link.map(Rc::new));
             },
         )
     };
