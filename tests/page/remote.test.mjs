@@ -681,6 +681,22 @@ test("servers with invalid responses are reported", async () => {
   }
 });
 
+test("trying again is offered after an error of the server, not for a file that is no checkpoint", async () => {
+  const pointer = Buffer.from(`version https://git-lfs.github.com/spec/v1\noid sha256:${"0".repeat(64)}\nsize 12345\n`);
+  for (const [answer, retries] of [
+    [() => false, 0],
+    [(request, response) => (response.writeHead(503).end(), true), 1],
+  ]) {
+    const server = await serve({ "/a.safetensors": pointer }, answer);
+    await at(server.at("/a.safetensors"), [server.host], async (page) => {
+      await agree(page, server.host);
+      await failure(page);
+      assert.equal(await page.locator("#again").count(), retries);
+    }, { quiet: false });
+    await server.close();
+  }
+});
+
 test("a failed request is retried", async () => {
   const server = await serve({ "/a.mdl": example }, (request, response, bytes, number) => {
     if (number % 2 === 0) return false;
