@@ -90,29 +90,41 @@ impl ExactSums {
         if count == 0 {
             return None;
         }
+        // In the largest unit that all sums are multiples of, the integers are short: sums of
+        // 32-bit floats have more than 900 zero bits at the end.
+        let zeros = |number: &BigUint, per: u64| number.trailing_zeros().map(|zeros| zeros / per);
+        let zeros = [zeros(&self.positive, 1), zeros(&self.negative, 1), zeros(&self.squares, 2)];
+        let cut = zeros.into_iter().flatten().min().unwrap_or(0);
+        let unit = UNIT + cut as i64;
+        let (positive, negative) = (&self.positive >> cut, &self.negative >> cut);
+        let squares = &self.squares >> (2 * cut);
         let one = BigUint::from(1u32);
         let many = BigUint::from(count);
-        let (negative, sum) = match self.positive >= self.negative {
-            true => (false, &self.positive - &self.negative),
-            false => (true, &self.negative - &self.positive),
+        let all = &positive + &negative;
+        let (is_negative, sum) = match positive >= negative {
+            true => (false, positive - negative),
+            false => (true, negative - positive),
         };
-        let all = &self.positive + &self.negative;
-        let mean = ratio(&sum, &many, UNIT);
+        let mean = ratio(&sum, &many, unit);
         let (mantissa, shift) = parts(mean);
-        let rounded = (BigUint::from(mantissa) << shift) * &many;
-        let rest = match sum >= rounded {
-            true => ratio(&(&sum - rounded), &many, UNIT),
-            false => -ratio(&(rounded - &sum), &many, UNIT),
+        // The unit of the mean may be smaller than that of the sums.
+        let (shift, fine) = (u64::from(shift), cut.min(shift.into()));
+        let rounded = (BigUint::from(mantissa) << (shift - fine)) * &many;
+        let exact = &sum << (cut - fine);
+        let unit_of_rest = UNIT + fine as i64;
+        let rest = match exact >= rounded {
+            true => ratio(&(exact - rounded), &many, unit_of_rest),
+            false => -ratio(&(rounded - exact), &many, unit_of_rest),
         };
         // count² times the variance. Never negative, because the sums are exact.
-        let spread = &many * &self.squares - &sum * &sum;
+        let spread = &many * &squares - &sum * &sum;
         Some(Moments {
-            mean: if negative { -mean } else { mean },
-            rest: if negative { -rest } else { rest },
-            std: root(&spread, &(&many * &many), 2 * UNIT),
-            l1: ratio(&all, &one, UNIT),
-            l2: root(&self.squares, &one, 2 * UNIT),
-            abs_mean: ratio(&all, &many, UNIT),
+            mean: if is_negative { -mean } else { mean },
+            rest: if is_negative { -rest } else { rest },
+            std: root(&spread, &(&many * &many), 2 * unit),
+            l1: ratio(&all, &one, unit),
+            l2: root(&squares, &one, 2 * unit),
+            abs_mean: ratio(&all, &many, unit),
         })
     }
 }
@@ -128,24 +140,39 @@ fn parts(value: f64) -> (u64, u32) {
     }
 }
 
+/// Bits of a quotient, and of one whose root is taken: more than a double has, and few enough for
+/// short integers.
+const QUOTIENT: i64 = 66;
+const SQUARE: i64 = 124;
+
 /// Returns `over / under * 2^exponent`, rounded to the nearest double.
 fn ratio(over: &BigUint, under: &BigUint, exponent: i64) -> f64 {
-    let shift = (66 + under.bits()).saturating_sub(over.bits());
-    let scaled = over << shift;
+    let shift = QUOTIENT + under.bits() as i64 - over.bits() as i64;
+    let (scaled, is_cut) = shifted(over, shift);
     let quotient = &scaled / under;
-    let rest = &quotient * under != scaled;
-    round(&quotient, rest, exponent - shift as i64)
+    let rest = is_cut || &quotient * under != scaled;
+    round(&quotient, rest, exponent - shift)
 }
 
 /// Returns the square root of `over / under * 2^exponent`, rounded to the nearest double.
 /// `exponent` must be even.
 fn root(over: &BigUint, under: &BigUint, exponent: i64) -> f64 {
-    let shift = (130 + under.bits()).saturating_sub(over.bits()).next_multiple_of(2);
-    let scaled = over << shift;
+    let shift = SQUARE + under.bits() as i64 - over.bits() as i64;
+    let shift = shift + shift.rem_euclid(2);
+    let (scaled, is_cut) = shifted(over, shift);
     let quotient = &scaled / under;
     let root = quotient.sqrt();
-    let rest = &root * &root * under != scaled;
-    round(&root, rest, (exponent - shift as i64) / 2)
+    let rest = is_cut || &root * &root * under != scaled;
+    round(&root, rest, (exponent - shift) / 2)
+}
+
+/// Returns `number * 2^shift`, rounded down, and whether it had a fraction.
+fn shifted(number: &BigUint, shift: i64) -> (BigUint, bool) {
+    let places = shift.unsigned_abs();
+    match shift {
+        0.. => (number << places, false),
+        _ => (number >> places, number.trailing_zeros().is_some_and(|zeros| zeros < places)),
+    }
 }
 
 /// Rounds `whole * 2^exponent` to the nearest double, ties to even. `rest` means that the exact
@@ -224,6 +251,24 @@ mod tests {
         assert_eq!((small.mean, small.std), (0.0, 5e-324));
         let far = 2f64.powi(1000);
         assert_eq!(of(&[3.0 * far, 4.0 * far]).l2, 5.0 * far);
+    }
+
+    /// Sums are exact in any unit, so values of any magnitude have the same figures, scaled.
+    #[test]
+    fn figures_scale_with_powers_of_two() {
+        let values = [0.1f64, -0.7, 3.0, 1e-9, -2.5, 0.3333].map(|value| f64::from(value as f32));
+        let plain = of(&values);
+        for power in [-700, -149, -1, 1, 52, 400] {
+            let scale = power_of_two(power);
+            let scaled = of(&values.map(|value| value * scale));
+            let same = |a: f64, b: f64| assert_eq!(a * scale, b, "2^{power}");
+            same(plain.mean, scaled.mean);
+            same(plain.rest, scaled.rest);
+            same(plain.std, scaled.std);
+            same(plain.l1, scaled.l1);
+            same(plain.l2, scaled.l2);
+            same(plain.abs_mean, scaled.abs_mean);
+        }
     }
 
     #[test]
