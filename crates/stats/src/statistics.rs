@@ -72,6 +72,31 @@ impl Statistics {
         self.count > 0 && (infinite == self.count || one)
     }
 
+    /// Returns the bits of the figures that tell tensors apart: those of equal tensors are the same.
+    pub fn bits(&self) -> [u64; 17] {
+        let double = |value: Option<f64>| value.map_or(u64::MAX, f64::to_bits);
+        let index = |index: Option<u64>| index.unwrap_or(u64::MAX);
+        [
+            self.count,
+            self.nan,
+            self.pos_inf,
+            self.neg_inf,
+            self.zeros,
+            self.subnormal,
+            double(self.min),
+            double(self.max),
+            double(self.mean),
+            double(self.std),
+            double(self.l1),
+            double(self.l2),
+            index(self.abs_max.map(|(_, index)| index)),
+            index(self.first_nan),
+            index(self.first_inf),
+            double(self.quantiles.map(|quantiles| quantiles[2])),
+            self.beyond_6_std,
+        ]
+    }
+
     /// Returns whether all values are zero.
     pub fn all_zero(&self) -> bool {
         self.count > 0 && self.zeros == self.count

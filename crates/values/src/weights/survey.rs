@@ -35,8 +35,13 @@ pub struct Measured {
 impl Measured {
     /// Computes the figures of a summary.
     pub fn of(summary: &Summary) -> Self {
+        Self::with(summary.statistics(), summary)
+    }
+
+    /// Computes the histograms of a summary whose statistics are known.
+    pub fn with(statistics: Statistics, summary: &Summary) -> Self {
         Self {
-            statistics: summary.statistics(),
+            statistics,
             linear: summary.histogram(Scale::Linear, BINS),
             log: summary.histogram(Scale::Log, BINS + 1),
         }
@@ -468,7 +473,7 @@ pub(super) fn twins<'a>(
     checkpoint: &Checkpoint,
     measured: impl Iterator<Item = (TensorId, &'a Statistics)>,
 ) -> Vec<Vec<TensorId>> {
-    let mut by_statistics: HashMap<String, Vec<TensorId>> = HashMap::new();
+    let mut by_statistics: HashMap<_, Vec<TensorId>> = HashMap::new();
     let mut places = HashSet::new();
     for (id, statistics) in measured {
         let Ok(tensor) = checkpoint.tensor(id) else { continue };
@@ -480,8 +485,7 @@ pub(super) fn twins<'a>(
         {
             continue;
         }
-        // The shortest decimal representation of a double identifies all of its bits.
-        let key = format!("{} {:?} {statistics:?}", tensor.dtype, tensor.shape);
+        let key = (&tensor.dtype, tensor.shape.as_slice(), statistics.bits());
         by_statistics.entry(key).or_default().push(id);
     }
     let mut groups: Vec<Vec<TensorId>> =
