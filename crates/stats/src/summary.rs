@@ -91,6 +91,12 @@ impl Summary {
         self.count - self.nan - self.pos_inf - self.neg_inf
     }
 
+    /// Returns the numbers of NaN and of infinite values, and the index of the first of either.
+    pub fn not_finite(&self) -> (u64, u64, Option<u64>) {
+        let first = both(self.first_nan, self.first_inf, u64::min);
+        (self.nan, self.pos_inf + self.neg_inf, first)
+    }
+
     /// Returns the quantile at the fraction `part` of the finite values, with numpy's "lower" rule:
     /// if it is between two values, the lower one. Exact for dtypes of up to 16 bits and for up to
     /// 65,536 values, otherwise within 1/256.

@@ -78,6 +78,8 @@ pub struct Verifying {
     pieces: Pieces,
     /// Whether to compute hashes.
     hashing: bool,
+    /// The sizes in bytes of tensors that the caller hashes.
+    hashed_outside: Range<u64>,
     /// Accumulators that are not in use, if statistics are computed. They are pooled because each
     /// is large.
     accumulators: Option<Mutex<Vec<Accumulator>>>,
@@ -145,6 +147,7 @@ impl Verification {
             jobs: Vec::new(),
             pieces: Pieces::default(),
             hashing,
+            hashed_outside: 0..0,
             accumulators: None,
         };
         verifying.plan(&order, places, &mut report);
@@ -162,6 +165,28 @@ impl Verification {
     pub fn with_statistics(mut self) -> Self {
         self.work_mut().accumulators = Some(Mutex::default());
         self
+    }
+
+    /// Leaves the hashes of tensors of these sizes in bytes to the caller, if their bytes are fed as
+    /// they are stored. For callers that hash faster, or concurrently; see
+    /// [`Verification::hashed_outside`].
+    #[must_use]
+    pub fn hashing_outside(mut self, sizes: Range<u64>) -> Self {
+        self.work_mut().hashed_outside = sizes;
+        self
+    }
+
+    /// Returns the tensor whose bytes are fed next, and their number, if the caller hashes it. Its
+    /// hash is passed to [`Verification::add_hash`], unless bytes of it can't be read.
+    pub fn hashed_outside(&self) -> Option<(TensorId, u64)> {
+        let work = self.work();
+        let job = work.jobs.get(work.pieces.item(self.next()))?;
+        work.is_hashed_outside(job).then_some((job.tensors.first()?.tensor, job.bytes))
+    }
+
+    /// Adds the SHA-256 of a tensor, in hexadecimal.
+    pub fn add_hash(&mut self, tensor: TensorId, hash: String) {
+        self.sum_mut().hashes.insert(tensor, hash);
     }
 
     /// Takes the statistics that were completed since the last call.
@@ -290,6 +315,17 @@ impl Verifying {
             };
             self.pieces.push(at, numel.unwrap_or(0), grain, PIECE);
         }
+    }
+
+    /// Returns whether the caller hashes the tensor of a job: the job consists of its stored bytes.
+    fn is_hashed_outside(&self, job: &ReadJob) -> bool {
+        let [JobTensor { range, tensor }] = job.tensors.as_slice() else { return false };
+        let is_stored = || match self.of(job).0 {
+            Some(check) => check.found.is_none() && matches!(check.layout, Layout::Span(_)),
+            None => self.checkpoint.tensor(*tensor).is_ok_and(|it| verbatim_span(it).is_some()),
+        };
+        let is_whole = *range == (0..job.bytes);
+        self.hashing && is_whole && self.hashed_outside.contains(&job.bytes) && is_stored()
     }
 
     fn key(&self, tensor: TensorId) -> String {
@@ -438,7 +474,8 @@ impl Work for Verifying {
         let passing = |check: Option<&Check>| {
             let summing = check.map(|check| check.algorithm.begin());
             let start = self.bytes_of(part).start;
-            Passing::new(checkpoint.clone(), job.tensors.clone(), summing, self.hashing, start)
+            let hashing = self.hashing && !self.is_hashed_outside(job);
+            Passing::new(checkpoint.clone(), job.tensors.clone(), summing, hashing, start)
                 .counting(self.accumulator())
         };
         let pour = match (check, tensor) {

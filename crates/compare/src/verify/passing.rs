@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use statelens_checkpoint::{Checkpoint, Result, TensorId};
+use statelens_checkpoint::{Checkpoint, DType, Result, TensorId};
 use statelens_tensor::Receive;
 use statelens_tensor::crc::Summing;
 use statelens_values::{Accumulator, Summary};
@@ -25,6 +25,8 @@ pub struct Passing {
     accumulator: Option<Accumulator>,
     /// Whether the current tensor has numbers that the accumulator can count.
     counts: bool,
+    /// Whether its statistics count the values that are not finite, so that the tally need not.
+    tallied_by_statistics: bool,
     found: Vec<PassedTensor>,
 }
 
@@ -57,8 +59,19 @@ impl Passing {
         at: u64,
     ) -> Self {
         let (inner, tally, found) = (0, None, Vec::new());
-        let (accumulator, counts) = (None, false);
-        Self { checkpoint, tensors, summing, hashing, at, inner, tally, accumulator, counts, found }
+        Self {
+            checkpoint,
+            tensors,
+            summing,
+            hashing,
+            at,
+            inner,
+            tally,
+            accumulator: None,
+            counts: false,
+            tallied_by_statistics: false,
+            found,
+        }
     }
 
     /// Also computes a checksum of the bytes.
@@ -84,6 +97,18 @@ impl Passing {
         Some(Box::new(accumulator.finish()))
     }
 
+    /// Returns the numbers of the current tensor that are not finite: those of the tally, unless
+    /// the statistics have them.
+    fn not_finite(&self, tallied: NonFinite, summary: Option<&Summary>) -> NonFinite {
+        match summary.filter(|_| self.tallied_by_statistics) {
+            Some(summary) => {
+                let (nan, inf, first) = summary.not_finite();
+                NonFinite { nan, inf, first }
+            }
+            None => tallied,
+        }
+    }
+
     pub(super) fn finish(&mut self, read: Result<()>) -> Passed {
         // Completes tensors without bytes, which do not receive any.
         let outcome = read.and_then(|()| self.receive(&[]));
@@ -93,6 +118,7 @@ impl Passing {
             // The rest of the tensor is in another piece.
             let (not_finite, _) = tally.finish();
             let summary = self.summary();
+            let not_finite = self.not_finite(not_finite, summary.as_deref());
             self.found.push(PassedTensor { tensor, not_finite, hash: None, summary });
         }
         let outcome = outcome.map(|()| self.summing.take().map(Summing::value));
@@ -137,11 +163,16 @@ impl Receive for Passing {
             if self.tally.is_none() {
                 let tensor = self.checkpoint.tensor(*id)?;
                 let before = here.start.saturating_sub(range.start);
-                self.tally = Some(Tally::new(tensor, self.hashing).behind(before));
                 if let Some(accumulator) = &mut self.accumulator {
                     let first = before / tensor.dtype.itemsize().max(1);
                     self.counts = accumulator.begin(&tensor.dtype, first);
                 }
+                self.tallied_by_statistics = self.counts && is_plain_float(&tensor.dtype);
+                let tally = Tally::new(tensor, self.hashing).behind(before);
+                self.tally = Some(match self.tallied_by_statistics {
+                    true => tally.without_counting(),
+                    false => tally,
+                });
             }
             let (from, to) = (range.start.max(here.start), range.end.min(here.end));
             if from < to
@@ -161,8 +192,14 @@ impl Receive for Passing {
             let Some(tally) = self.tally.take() else { continue };
             let (tensor, (not_finite, hash)) = (*id, tally.finish());
             let summary = self.summary();
+            let not_finite = self.not_finite(not_finite, summary.as_deref());
             self.found.push(PassedTensor { tensor, not_finite, hash, summary });
         }
         Ok(())
     }
+}
+
+/// Returns whether an element is one float, which statistics and tally classify in the same way.
+fn is_plain_float(dtype: &DType) -> bool {
+    matches!(dtype, DType::F16 | DType::BF16 | DType::F32 | DType::F64)
 }

@@ -66,6 +66,12 @@ impl Tally {
         self
     }
 
+    /// Only hashes: the numbers that are not finite are counted elsewhere.
+    pub(super) fn without_counting(mut self) -> Self {
+        self.numbers = ElementNumbers::Without;
+        self
+    }
+
     pub(super) fn update(&mut self, mut bytes: &[u8]) {
         if let Some(hasher) = &mut self.hasher {
             hasher.update(bytes);

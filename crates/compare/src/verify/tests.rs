@@ -144,6 +144,65 @@ fn report_does_not_depend_on_piece_size() {
     assert_eq!(run(5, true), whole);
 }
 
+/// The caller hashes tensors of 16 bytes; the others are hashed as usual. All results are the same.
+#[test]
+fn callers_may_hash_tensors() {
+    use sha2::{Digest as _, Sha256};
+
+    let found = checkpoint(&[
+        ("a", span(8, 16), 4, None),
+        ("whole member", span(24, 16), 4, None),
+        ("fill", Layout::Fill(f32::INFINITY.to_le_bytes().into()), 4, None),
+        ("part of a member", span(44, 16), 4, None),
+        ("b", span(0, 8), 2, None),
+    ]);
+    let checks = || Checks {
+        checks: vec![check("one", 24, 16, sum(24, 16)), check("two", 44, 20, sum(44, 20))],
+        ..Checks::default()
+    };
+    let run = |statistics: bool, outside: bool| {
+        let mut verification = Verification::new(found.clone(), checks(), true);
+        if statistics {
+            verification = verification.with_statistics();
+        }
+        if outside {
+            verification = verification.hashing_outside(16..17);
+        }
+        let mut hashers: HashMap<TensorId, (u64, Sha256)> = HashMap::new();
+        loop {
+            match verification.need() {
+                statelens_tensor::Need::Done => break,
+                statelens_tensor::Need::Step => verification.step().unwrap(),
+                statelens_tensor::Need::Feed(span) => {
+                    let len = span.len.min(5);
+                    let bytes = verification.files().read_vec(span.file, span.offset, len).unwrap();
+                    if let Some((id, total)) = verification.hashed_outside() {
+                        assert_eq!(total, 16);
+                        let (fed, hasher) = hashers.entry(id).or_default();
+                        *fed += len;
+                        hasher.update(&bytes);
+                    }
+                    verification.feed(&bytes).unwrap();
+                }
+            }
+        }
+        let outside = hashers.len();
+        for (id, (fed, hasher)) in hashers {
+            assert_eq!(fed, 16);
+            verification.add_hash(id, statelens_checkpoint::hex(&hasher.finalize()));
+        }
+        let hashes = verification.hashes().clone();
+        (hashes, verification.into_report(None).unwrap(), outside)
+    };
+    let (hashes, report, outside) = run(false, false);
+    assert_eq!((hashes.len(), outside), (5, 0));
+    for (statistics, external) in [(true, false), (false, true), (true, true)] {
+        let (more, other, outside) = run(statistics, external);
+        assert_eq!((&more, &other), (&hashes, &report));
+        assert_eq!(outside, if external { 2 } else { 0 });
+    }
+}
+
 #[test]
 fn compares_manifest_entries() {
     let found = checkpoint(&[("a", span(0, 16), 4, None), ("b", span(16, 16), 4, None)]);
