@@ -6,8 +6,8 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { basename, join } from "node:path";
 import { after, before, test } from "node:test";
-import { command, drop, fixture, launch, withPage } from "./harness.mjs";
-import { sparseCheckpoint } from "./make.mjs";
+import { becomes, command, drop, fixture, inWorker, launch, withPage } from "./harness.mjs";
+import { denseCheckpoint, sparseCheckpoint } from "./make.mjs";
 
 const zip = fixture("torch/zip_module_state_dict.pt");
 const chunks = fixture("hdf5/filter_fletcher32_l.h5");
@@ -161,6 +161,44 @@ test("a chosen or dropped manifest reports whether the checkpoint is unchanged",
     await page.waitForSelector(".runbody[role=alert]");
     assert.match(await page.textContent(".sheet"), /not a manifest: line 1 does not have four columns/);
   });
+});
+
+/** Reports the sizes of what the browser hashes. Runs in the worker. */
+function reportDigests() {
+  const sizes = new BroadcastChannel("digests");
+  const digest = SubtleCrypto.prototype.digest;
+  SubtleCrypto.prototype.digest = function (...given) {
+    sizes.postMessage(given[1].byteLength);
+    return digest.apply(this, given);
+  };
+}
+
+/** Removes the browser's hashes, as on a page whose address is not secure. Runs in the worker. */
+function withoutDigests() {
+  Object.defineProperty(Crypto.prototype, "subtle", { value: undefined });
+}
+
+test("the browser hashes large tensors; without its hashes the result is the same", async () => {
+  const path = join(folder, "dense.safetensors");
+  denseCheckpoint(path, 3, 5);
+  const manifest = join(folder, "dense.manifest");
+  spawnSync(command, ["manifest", path, "-o", manifest]);
+  for (const [script, expected] of [[reportDigests, [8 << 20, 8 << 20, 8 << 20]], [withoutDigests, []]]) {
+    await withPage(browser, async (page) => {
+      await page.addInitScript(() => {
+        window.digests = [];
+        window.channel = new BroadcastChannel("digests");
+        window.channel.onmessage = ({ data }) => window.digests.push(data);
+      });
+      await inWorker(page, script);
+      await open(page, path);
+      await page.setInputFiles("#choose-manifest", manifest);
+      const { sound, shown } = await verify(page, path, "--manifest", manifest);
+      assert.ok(sound);
+      assert.match(shown, /entries match/);
+      await becomes(() => page.evaluate(() => window.digests), expected);
+    });
+  }
 });
 
 test("verification shows progress in the status bar, and can be stopped", async () => {

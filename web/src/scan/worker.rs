@@ -6,10 +6,10 @@ use std::rc::Rc;
 
 use statelens_checkpoint::{Error, Layout, Result, Tensor, TensorId, Unwatched, Value, order};
 use statelens_tensor::{BUFFER, Machine as _, drain};
-use statelens_values::Accumulator;
 use statelens_values::weights::{
     CHECKS, Measured, Noticed, Survey, TensorOutcome, countable, findings, to_hash, to_read_by_rows,
 };
+use statelens_values::{Accumulator, Summary};
 
 use wasm_bindgen::JsValue;
 
@@ -241,17 +241,7 @@ impl ScanUpdates<'_> {
             let mut found = found.borrow_mut();
             match outcome {
                 TensorOutcome::Read(summary) => {
-                    let quick = || {
-                        let tensor = self.open.checkpoint.tensor(id);
-                        tensor.is_ok_and(|tensor| is_quick(self.open, tensor))
-                    };
-                    let statistics = summary.statistics();
-                    let many = found.measured.len() > MAX_HISTOGRAMS;
-                    let small = statistics.count < MIN_HISTOGRAM;
-                    let measured = match (many || small) && quick() {
-                        true => Measured { statistics, ..Measured::default() },
-                        false => Measured::of(&summary),
-                    };
+                    let measured = measured(self.open, id, &summary, found.measured.len());
                     let rows = self.of.get(&id).into_iter().flatten();
                     self.fresh.extend(rows.map(|row| (*row, (&measured.statistics).into())));
                     found.unread.remove(&id);
@@ -276,6 +266,23 @@ impl ScanUpdates<'_> {
         let report = Box::new(ScanReport { rows, ..ScanReport::default() });
         self.job.post(&FromWorker::Partial(TaskResult::Scan(report)));
         (self.progress)((done, total));
+    }
+}
+
+/// Returns what is kept of a tensor's values when `known` others are: without histograms if they
+/// are computed in a moment when the tensor is selected.
+pub(crate) fn measured(
+    open: &OpenCheckpoint,
+    id: TensorId,
+    summary: &Summary,
+    known: usize,
+) -> Measured {
+    let statistics = summary.statistics();
+    let is_rare = known > MAX_HISTOGRAMS || statistics.count < MIN_HISTOGRAM;
+    let is_quick = || open.checkpoint.tensor(id).is_ok_and(|tensor| is_quick(open, tensor));
+    match is_rare && is_quick() {
+        true => Measured { statistics, ..Measured::default() },
+        false => Measured::with(statistics, summary),
     }
 }
 

@@ -8,7 +8,6 @@ use statelens_checkpoint::{Error, FileId, FileSet, Result};
 use statelens_compare::verify::{Manifest, Verification};
 use statelens_formats::checks;
 use statelens_tensor::Machine as _;
-use statelens_values::weights::Measured;
 use wasm_bindgen::JsValue;
 use web_sys::File;
 
@@ -21,8 +20,9 @@ use crate::worker::blob::BlobSource;
 use crate::worker::command_line::command_line;
 use crate::worker::job::Job;
 use crate::worker::measurements::SharedMeasurements;
+use crate::worker::native_hashes::{self, MAX_WAITING, NativeHashes};
 use crate::worker::port::files_of;
-use crate::worker::reading::drive;
+use crate::worker::reading::Driver;
 use crate::worker::session::SharedSession;
 use crate::worker::task::Task;
 
@@ -65,20 +65,45 @@ async fn verify(
     let manifest = manifest.map(read).transpose()?;
     let checks = checks(checkpoint, &open.limits)?;
     let mut verification = Verification::new(checkpoint.clone(), checks, true).with_statistics();
+    let mut native = NativeHashes::new();
+    if native.is_some() {
+        verification = verification.hashing_outside(native_hashes::SIZES);
+    }
     let keep = |verification: &mut Verification| {
         let mut found = found.borrow_mut();
         for (id, summary) in verification.take_summaries() {
             found.unread.remove(&id);
-            found.measured.insert(id, Measured::of(&summary).into());
+            let measured = scan::worker::measured(open, id, &summary, found.measured.len());
+            found.measured.insert(id, measured.into());
         }
     };
-    drive(&mut verification, &[&open.sources], &task.job, |verification, time| {
+    let mut driver = Driver::new(&[&open.sources], &task.job);
+    let tap = async |verification: &mut Verification, bytes: &[u8]| {
+        let Some((native, (tensor, size))) = native.as_mut().zip(verification.hashed_outside())
+        else {
+            return Ok(());
+        };
+        native.feed(tensor, size, bytes)?;
+        for (tensor, hash) in native.settle(MAX_WAITING).await? {
+            verification.add_hash(tensor, hash);
+        }
+        Ok(())
+    };
+    let each = async |verification: &mut Verification, is_due: bool| {
         keep(verification);
-        if time {
+        if is_due {
             task.progress(verification.progress());
         }
-    })
-    .await?;
+        Ok(())
+    };
+    let ended = driver.drive_tapped(&mut verification, tap, each).await;
+    driver.close().await;
+    ended?;
+    if let Some(native) = &mut native {
+        for (tensor, hash) in native.settle(0).await? {
+            verification.add_hash(tensor, hash);
+        }
+    }
     keep(&mut verification);
     let verified = verification.hashes().iter().map(|(id, hash)| (*id, hash.clone()));
     found.borrow_mut().sha256.extend(verified);

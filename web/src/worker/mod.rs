@@ -6,6 +6,7 @@ pub mod compared;
 pub mod embedder;
 pub mod job;
 pub mod measurements;
+pub mod native_hashes;
 pub mod opened;
 pub mod outputs;
 pub mod port;

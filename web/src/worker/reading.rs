@@ -90,6 +90,16 @@ impl<'a> Driver<'a> {
     pub(crate) async fn drive<M: Machine>(
         &mut self,
         machine: &mut M,
+        each: impl AsyncFnMut(&mut M, bool) -> Result<()>,
+    ) -> Result<()> {
+        self.drive_tapped(machine, async |_: &mut M, _: &[u8]| Ok(()), each).await
+    }
+
+    /// Like [`Driver::drive`]; `tap` is called with the bytes that are fed next.
+    pub(crate) async fn drive_tapped<M: Machine>(
+        &mut self,
+        machine: &mut M,
+        mut tap: impl AsyncFnMut(&mut M, &[u8]) -> Result<()>,
         mut each: impl AsyncFnMut(&mut M, bool) -> Result<()>,
     ) -> Result<()> {
         loop {
@@ -99,7 +109,10 @@ impl<'a> Driver<'a> {
                 Need::Step => machine.step()?,
                 Need::Feed(span) => {
                     match self.piece(machine.source(), machine.files(), span).await {
-                        Ok(piece) => machine.feed(&piece)?,
+                        Ok(piece) => {
+                            tap(machine, &piece).await?;
+                            machine.feed(&piece)?;
+                        }
                         // The user agreed to a number of bytes to fetch of a remote file: fetching
                         // more than that is an error.
                         Err(error) => machine.unread(error)?,
