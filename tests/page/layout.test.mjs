@@ -176,6 +176,32 @@ test("keys are not truncated while other columns are empty; empty columns are hi
   );
 });
 
+test("in a wide window, numbers stay close to their keys", async () => {
+  const path = join(folder, "wide.safetensors");
+  writeFileSync(path, floats(layers(12)));
+  await withPage(
+    browser,
+    async (page) => {
+      await page.setInputFiles("#choose-files", path);
+      await page.waitForSelector("#work .row");
+      const gap = () =>
+        page.$$eval("#work .row:not(.grp)", (rows) => {
+          const ends = rows.map((row) => Math.max(...[...row.querySelectorAll(".ck .key > *")].map((part) => part.getBoundingClientRect().right)));
+          return rows[0].querySelector(".cd").getBoundingClientRect().left - Math.max(...ends);
+        });
+      const folded = await gap();
+      assert.ok(folded >= 0 && folded < 400, `${folded} pixels`);
+      assert.deepEqual(await cutKeys(page, "#work"), []);
+      await page.keyboard.press("l");
+      await page.waitForFunction(() => !document.querySelector("#work .row .x"));
+      const flat = await gap();
+      assert.ok(flat >= 0 && flat < 160, `${flat} pixels`);
+      assert.deepEqual(await cutKeys(page, "#work"), []);
+    },
+    { viewport: { width: 2560, height: 1440 } },
+  );
+});
+
 /** Returns tensors with the keys of a Llama's layers, below the `model` of a trainer. */
 function layers(count, prefix = "model.model.") {
   const names = ["self_attn.q_proj", "self_attn.k_proj", "mlp.gate_proj", "mlp.down_proj", "input_layernorm", "post_attention_layernorm"];

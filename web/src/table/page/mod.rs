@@ -93,7 +93,7 @@ pub fn TablePane(props: &TableProps) -> Html {
     if own.is_empty() {
         work.widths.widen(&mut widths, &work.key_widths, room);
     }
-    let columns = TableColumns::new(room, widths);
+    let columns = TableColumns::new(room, widths).compact(room, &work.key_widths);
     let key_width = if small { room - BESIDE_KEY } else { columns.text() };
     let shown = (ByAddress(work.table.clone()), work.view.sort);
     let lines = use_memo((shown.clone(), small, key_width), |_| lines(work, small, key_width));

@@ -24,6 +24,10 @@ pub const INDENT: (f64, f64) = (28.0, 22.0);
 const MAX_KEY: f64 = 440.0;
 /// Width in pixels that a key has at least: a longer one wraps. Any column is left out for it.
 const MIN_KEY: f64 = 160.0;
+/// Width in pixels of a table from which keys get no more room than they need, and the gap between
+/// a key and the next column.
+const WIDE: f64 = 1_000.0;
+const KEY_GAP: f64 = 96.0;
 /// Padding in pixels of a row of the table, left and right together.
 pub const ROW_PADDING: f64 = 20.0;
 /// Widths of the columns of bytes and of parameters, in pixels.
@@ -265,12 +269,25 @@ pub struct TableColumns {
     key: f64,
     /// Widths in pixels of the columns after it.
     others: Vec<f64>,
+    /// Whether the columns leave a part of the table empty.
+    is_compact: bool,
 }
 
 impl TableColumns {
     /// Gives the key the room that the other columns leave in a table of this width in pixels.
     pub fn new(room: f64, others: Vec<f64>) -> Self {
-        Self { key: (room - ROW_PADDING - others.iter().sum::<f64>()).max(0.0), others }
+        let key = (room - ROW_PADDING - others.iter().sum::<f64>()).max(0.0);
+        Self { key, others, is_compact: false }
+    }
+
+    /// Keeps numbers close to their keys in a wide table: the keys get no more than the room that
+    /// the widest of them needs.
+    pub fn compact(mut self, room: f64, keys: &KeyWidths) -> Self {
+        let needed = keys.all.max(keys.flat) + PADDING + KEY_GAP;
+        if room >= WIDE && self.key > needed {
+            (self.key, self.is_compact) = (needed.max(MAX_KEY), true);
+        }
+        self
     }
 
     /// Returns the width in pixels of the text of a key.
@@ -281,7 +298,14 @@ impl TableColumns {
     /// Returns the grid of the columns as CSS.
     pub fn style(&self) -> String {
         let others: String = self.others.iter().map(|width| format!(" {width}px")).collect();
-        format!("--columns:minmax(0,{}px){others}", self.key)
+        let columns = format!("--columns:minmax(0,{}px){others}", self.key);
+        match self.is_compact {
+            true => {
+                let table = ROW_PADDING + self.key + self.others.iter().sum::<f64>();
+                format!("{columns};--table:{table}px")
+            }
+            false => columns,
+        }
     }
 }
 
@@ -380,6 +404,20 @@ mod tests {
         assert_eq!(columns.text(), 220.0);
         assert_eq!(columns.style(), "--columns:minmax(0,232px) 63px 107px 66px");
         assert_eq!(TableColumns::new(100.0, vec![600.0]).style(), "--columns:minmax(0,0px) 600px");
+    }
+
+    #[test]
+    fn keys_of_wide_tables_get_no_more_than_they_need() {
+        let rows = llama();
+        let (keys, others) = (keys(&rows), vec![63.0, 107.0]);
+        let columns = TableColumns::new(2_000.0, others.clone()).compact(2_000.0, &keys);
+        let needed = keys.flat + PADDING + KEY_GAP;
+        assert!(needed > MAX_KEY && columns.key == needed, "{needed}");
+        let table = needed + 170.0 + ROW_PADDING;
+        assert!(columns.style().ends_with(&format!("px 63px 107px;--table:{table}px")));
+        // Narrower tables are filled.
+        let columns = TableColumns::new(900.0, others.clone()).compact(900.0, &keys);
+        assert_eq!(columns, TableColumns::new(900.0, others));
     }
 
     /// A model whose longest key is `model.layers.39.post_attention_layernorm.weight`.
