@@ -6,7 +6,7 @@ import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
-import { choosing, launch, withPage } from "./harness.mjs";
+import { accessibility, choosing, launch, withPage } from "./harness.mjs";
 import { floats } from "./make.mjs";
 import { rest, screens, shownFiles } from "./screens.mjs";
 import * as checks from "./accessibility.mjs";
@@ -99,6 +99,14 @@ for (const [width, height] of [
     ]);
   });
 }
+
+test("headings are in order, and no head of a table is empty", async () => {
+  const rules = ["page-has-heading-one", "heading-order", "empty-table-header"];
+  await all({ name: "headings", viewport: { width: 1440, height: 900 } }, async (page) => {
+    const found = await accessibility(page, "headings", rules);
+    return found.filter((problem) => rules.some((rule) => problem.includes(`${rule}:`)));
+  });
+});
 
 test("pictures have text alternatives", async () => {
   await all({ name: "heard", viewport: { width: 1440, height: 900 } }, (page) => page.evaluate(checks.unlabelled));

@@ -33,6 +33,7 @@ pub(super) fn Detail(props: &DetailProps) -> Html {
     let selected = compare.pairs.as_ref().zip(compare.pair());
     html! {
         <aside class="insp" aria-label="Details">
+            <h2 class="vh">{ "Details" }</h2>
             if let Some((pairs, pair)) = selected { { of_pair(&actor, compare, pairs, &pair) } }
             else if compare.listed.is_none() { <section><p class="dim">{ "Select a key to see its differences." }</p></section> }
             { load_check(&actor, compare) }
@@ -114,7 +115,7 @@ fn sides(a: Option<&Row>, b: Option<&Row>) -> Html {
     };
     html! {
         <table class="sides">
-            <thead><tr><th></th><th scope="col">{ "A" }</th><th scope="col">{ "B" }</th></tr></thead>
+            <thead><tr><td></td><th scope="col">{ "A" }</th><th scope="col">{ "B" }</th></tr></thead>
             <tbody>
                 { line("kind", &kind) }
                 if any(|row| row.kind.has_shape()) { { line("shape", &shape) }{ line("bytes", &bytes) } }

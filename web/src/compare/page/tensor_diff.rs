@@ -134,7 +134,7 @@ fn diff_section(values: &TensorDiff, props: &TensorDiffProps) -> Html {
     html! {
         <>
             <table class="sides three">
-                <thead><tr><th></th><th scope="col">{ "A" }</th><th scope="col">{ "B" }</th><th scope="col">{ "B \u{2212} A" }</th></tr></thead>
+                <thead><tr><td></td><th scope="col">{ "A" }</th><th scope="col">{ "B" }</th><th scope="col">{ "B \u{2212} A" }</th></tr></thead>
                 <tbody>{ side("mean", |of| of.mean) }{ side("\u{3c3}", |of| of.std) }{ side("norm", |of| of.l2) }</tbody>
             </table>
             if both + a + b > 0 { <p class="mid-ink">{ format!("NaN in both {}, in A only {}, in B only {}", fmt::exact(both), fmt::exact(a), fmt::exact(b)) }</p> }

@@ -207,7 +207,7 @@ fn table(preview: &Preview) -> Html {
                 <table class="ren">
                     <colgroup><col /><col class="c-ar" /><col />if casts { <col class="c-dt" /> }</colgroup>
                     <thead><tr>
-                        <th scope="col">{ "key in the checkpoint" }</th><th></th><th scope="col">{ "key in the output" }</th>
+                        <th scope="col">{ "key in the checkpoint" }</th><td></td><th scope="col">{ "key in the output" }</th>
                         if casts { <th scope="col" class="num">{ "dtype" }</th> }
                     </tr></thead>
                     <tbody>{ for preview.rows.iter().map(row) }</tbody>

@@ -66,7 +66,7 @@ pub fn Inspector(props: &InspectorProps) -> Html {
     };
     let row = work.row().map(|row| &work.rows[row as usize].key);
     let key = row.or_else(|| work.fold().map(|fold| &fold.name)).map(|key| visible(key));
-    html! { <aside class="insp" data-key={key} aria-label="Inspector" tabindex="0" ref={node}>{ body }</aside> }
+    html! { <aside class="insp" data-key={key} aria-label="Inspector" tabindex="0" ref={node}><h2 class="vh">{ "Inspector" }</h2>{ body }</aside> }
 }
 
 /// Renders facts of the whole checkpoint, shown when nothing is selected.

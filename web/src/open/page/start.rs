@@ -57,6 +57,7 @@ pub fn start_screen(actor: &Actor, dragged: Option<usize>, link: Option<&PageLin
                 </div>
             </div>
             <footer><div class="fmts">
+                <h2 class="vh">{ "Formats" }</h2>
                 { formats("Reads and writes", true) }
                 { formats("Reads", false) }
             </div></footer>

@@ -29,6 +29,7 @@ pub(super) fn RunDetails(props: &RunDetailsProps) -> Html {
     let view = &props.view;
     html! {
         <aside class="insp" aria-label="Details">
+            <h2 class="vh">{ "Details" }</h2>
             { selected_file(&actor, view) }
             { autoload(view) }
             { index(view) }
