@@ -149,7 +149,7 @@ pub(crate) fn measure(command: &Path, folder: &Path) -> Result<()> {
 }
 
 /// Measures how fast the fast page and the small one read the values of files, compared with a bare
-/// stream and with Netron, whose page is in that folder.
+/// stream and with Netron, whose page is in that folder; and all passes over the bytes of a file.
 pub(crate) fn rates(command: &Path, netron: Option<&Path>, files: &[PathBuf]) -> Result<()> {
     let browser = setup::page_tests()?;
     for goal in [Goal::Fast, Goal::Small] {
@@ -159,6 +159,11 @@ pub(crate) fn rates(command: &Path, netron: Option<&Path>, files: &[PathBuf]) ->
         node.arg(project::root().join("tests/page/rates.mjs"));
         node.arg(netron.unwrap_or(Path::new("")));
         shell::run(node.args(files))?;
+        for file in files {
+            let mut node = self::node(&server, &browser, command);
+            node.arg(project::root().join("tests/page/passes.mjs"));
+            shell::run(node.arg(file))?;
+        }
     }
     Ok(())
 }
