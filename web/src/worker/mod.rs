@@ -7,6 +7,7 @@ pub mod embedder;
 pub mod job;
 pub mod measurements;
 pub mod native_hashes;
+pub mod next_task;
 pub mod opened;
 pub mod outputs;
 pub mod port;

@@ -21,6 +21,7 @@ use crate::messages::get;
 use crate::worker::blob::{self, BlobSource};
 use crate::worker::embedder::OfferedFile;
 use crate::worker::job::Job;
+use crate::worker::next_task::NextTask;
 use crate::worker::port::now;
 use crate::worker::remote::{self, XhrFile};
 use crate::worker::sources::{SourceFile, Sources};
@@ -47,11 +48,12 @@ const SLICE: f64 = 40.0;
 pub(crate) struct YieldTimer {
     last_report: f64,
     last_yield: f64,
+    next_task: NextTask,
 }
 
 impl YieldTimer {
     pub(crate) fn new() -> Self {
-        Self { last_report: now(), last_yield: now() }
+        Self { last_report: now(), last_yield: now(), next_task: NextTask::new() }
     }
 
     /// Receives messages if the last time was long ago: neither reads that complete at once nor
@@ -60,7 +62,7 @@ impl YieldTimer {
     pub(crate) async fn yield_if_due(&mut self) -> bool {
         let time = now();
         if time - self.last_yield >= SLICE {
-            gloo_timers::future::TimeoutFuture::new(0).await;
+            self.next_task.wait().await;
             self.last_yield = now();
         }
         let report_due = time - self.last_report >= 250.0;
