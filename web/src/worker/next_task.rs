@@ -16,7 +16,8 @@ pub(crate) struct NextTask {
 impl NextTask {
     pub(crate) fn new() -> Self {
         let channel = || {
-            let constructor = get(&js_sys::global(), "MessageChannel").dyn_into().ok()?;
+            let constructor = get(&js_sys::global(), "MessageChannel");
+            let constructor: Function = constructor.dyn_into().ok()?;
             let channel: JsValue = Reflect::construct(&constructor, &Array::new()).ok()?;
             let (receiver, sender) = (get(&channel, "port1"), get(&channel, "port2"));
             let post = get(&sender, "postMessage").dyn_into().ok()?;
