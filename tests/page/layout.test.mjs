@@ -193,7 +193,7 @@ test("in a wide window, numbers stay close to their keys", async () => {
       assert.ok(folded >= 0 && folded < 400, `${folded} pixels`);
       assert.deepEqual(await cutKeys(page, "#work"), []);
       await page.keyboard.press("l");
-      await page.waitForFunction(() => !document.querySelector("#work .row .x"));
+      await page.waitForSelector("#work .row:not(.grp):nth-child(24)");
       const flat = await gap();
       assert.ok(flat >= 0 && flat < 160, `${flat} pixels`);
       assert.deepEqual(await cutKeys(page, "#work"), []);
