@@ -285,8 +285,7 @@ impl ComparisonState {
         let Some(pairs) = &self.pairs else { return };
         let of_row = |pair: &u32| pairs.pairs.get(*pair as usize).is_some_and(|it| it.a == row);
         let mut places = self.lines.iter().enumerate().filter(|(_, line)| !line.rest);
-        let place = places
-            .find_map(|(at, line)| Some((at, line.pairs.iter().position(|pair| of_row(pair))?)));
+        let place = places.find_map(|(at, line)| Some((at, line.pairs.iter().position(&of_row)?)));
         if let Some(place) = place {
             (self.at, self.member) = place;
             self.scroll += 1;

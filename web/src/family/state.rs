@@ -151,7 +151,7 @@ impl GuidedConfig {
                     .ok_or_else(|| "The number of heads is a whole number.".to_owned())?;
                 let width = self.read.get(1).map_or(0, |(.., hidden)| *hidden);
                 match self.projections {
-                    (0, _) if width % heads != 0 => {
+                    (0, _) if !width.is_multiple_of(heads) => {
                         return Err(format!("{heads} heads do not divide a width of {width}."));
                     }
                     (0, _) => {}
