@@ -138,6 +138,23 @@ impl SarifLog {
                 offset: problem.offset,
             });
         }
+        for fault in &report.result.scales {
+            self.rule(
+                "verify-scales",
+                "Scales of quantised weights have faults",
+                "`statelens verify` checks them.",
+                "rules.md",
+                "warning",
+            );
+            self.results.push(SarifResult {
+                rule: "verify-scales".to_owned(),
+                level: if finite { "error" } else { "warning" },
+                text: format!("`{}`, {}: {}.", fault.key, fault.scheme, fault.text()),
+                file: file.to_owned(),
+                key: fault.key.clone(),
+                offset: None,
+            });
+        }
         for tensor in &report.result.not_finite {
             let level = if finite { "error" } else { "warning" };
             self.rule(

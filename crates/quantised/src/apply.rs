@@ -3,13 +3,15 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use serde::Serialize;
 use statelens_checkpoint::{
     Checkpoint, DType, Dict, DictKey, Error, Layout, Result, Tensor, TensorId, Value, ValueId,
 };
-use statelens_tensor::dequantized;
+use statelens_tensor::{BUDGET, Gather, dequantized};
 
+use crate::experts::{PackedExperts, packed_experts};
 use crate::schemes;
-use crate::set::{Found, Set, SetPart};
+use crate::set::{Found, Made, Set, SetPart};
 use crate::settings::Settings;
 
 /// A checkpoint with quantised weights as tensors of numbers.
@@ -22,7 +24,7 @@ pub struct Dequantisation {
 }
 
 /// A weight that is stored as codes and scales.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize)]
 pub struct QuantisedWeight {
     /// The flat key of the weight.
     pub key: String,
@@ -32,7 +34,11 @@ pub struct QuantisedWeight {
     pub parts: Vec<String>,
     /// What was inferred from shapes, because no settings say it.
     pub inferred: Vec<String>,
+    /// Whether its values are indices into a codebook, because its numbers are not known.
+    #[serde(skip)]
+    pub are_indices: bool,
     /// Why its values are not known.
+    #[serde(skip)]
     pub refused: Option<Error>,
 }
 
@@ -64,91 +70,81 @@ pub fn shown(source: &Checkpoint) -> Result<Option<Dequantisation>> {
     replaced(source, None, false)
 }
 
+/// Returns the checkpoint with packed experts as indices into their codebooks; `None` if there are
+/// none.
+pub fn with_indices(source: &Checkpoint) -> Result<Option<Dequantisation>> {
+    let (mut builder, mut weights) = (source.edit(), Vec::new());
+    for experts in packed_experts(source) {
+        if let (Ok(indices), Some(place)) = (experts.indices, builder.tensor_mut(experts.tensor)) {
+            *place = indices;
+        }
+        weights.push(experts.weight);
+    }
+    if weights.is_empty() {
+        return Ok(None);
+    }
+    Ok(Some(Dequantisation { checkpoint: builder.rebuild(source)?, weights }))
+}
+
 fn replaced(
     source: &Checkpoint,
     dtype: Option<&DType>,
     dense: bool,
 ) -> Result<Option<Dequantisation>> {
-    let keys: HashMap<ValueId, String> = source
-        .leaves()
-        .into_iter()
-        .map(|leaf| (leaf.id, leaf.flat.to_lossy().into_owned()))
-        .collect();
+    let packed = packed_weights(source)?;
+    let experts = packed_experts(source);
+    let blocks = dense && source.tensors().iter().any(is_quantised);
+    if packed.is_empty() && experts.is_empty() && !blocks {
+        return Ok(None);
+    }
     let mut builder = source.edit();
     let mut weights = Vec::new();
     let finish = |tensor: Tensor| match dtype {
         Some(dtype) => Tensor { dtype: dtype.clone(), ..tensor },
         None => tensor,
     };
-    let mut settings = None;
-    for (index, value) in source.values().iter().enumerate() {
-        let Value::Dict(dict) = value else { continue };
-        let names = names(source, dict);
-        if !names.iter().any(|part| schemes::is_telling(part.name)) {
-            continue;
-        }
-        let settings = settings.get_or_insert_with(|| Settings::of(&source.files));
-        let mut changes = Changes::default();
-        for found in found(source, settings, &names) {
-            let key = |part: &SetPart<'_>| keys.get(&part.id).cloned().unwrap_or_default();
-            let codes_key = key(&found.codes);
-            let prefix = codes_key.strip_suffix(found.codes.name).unwrap_or("").to_owned();
-            let parts = std::iter::once(&found.codes).chain(&found.helpers).map(key).collect();
-            let (mut inferred, mut refused) = (Vec::new(), None);
-            let taken =
-                found.name != found.codes.name && names.iter().any(|part| part.name == found.name);
-            let made = match taken {
-                true => Err(Error::damaged(format!("there is also a tensor `{}`", found.name))),
-                false => found.made,
-            };
-            match made {
-                Ok(made) => {
-                    let layout = Layout::Dequantised(Arc::new(made.of));
-                    let like = found.codes.tensor;
-                    let tensor = Tensor {
-                        requires_grad: like.requires_grad,
-                        class: like.class.clone(),
-                        ..Tensor::new(DType::F32, made.shape, layout)
-                    };
-                    // Reports shapes that contradict each other now, not when values are read.
-                    match statelens_tensor::Gather::new(
-                        &source.files,
-                        &tensor,
-                        0..tensor.numel().unwrap_or(0).min(1),
-                        statelens_tensor::BUDGET,
-                    ) {
-                        Ok(_) => {
-                            let id = builder.push_tensor(finish(tensor))?;
-                            let value = builder.push(Value::Tensor(id))?;
-                            changes.replaced.insert(found.codes.id, (found.name.clone(), value));
-                            let helpers = found.helpers.iter().filter(|_| dense);
-                            changes.removed.extend(helpers.map(|part| part.id));
-                            inferred = made.inferred;
-                        }
-                        Err(error) => refused = Some(error),
-                    }
+    let mut changes: HashMap<ValueId, Changes> = HashMap::new();
+    for PackedWeight { dict, is_whole, name, codes, helpers, tensor, weight } in packed {
+        if let Some(tensor) = tensor {
+            let id = builder.push_tensor(finish(tensor))?;
+            if is_whole {
+                if let Some(place) = builder.value_mut(dict) {
+                    *place = Value::Tensor(id);
                 }
-                Err(error) => refused = Some(error),
+                weights.push(weight);
+                continue;
             }
-            let key = format!("{prefix}{}", found.name);
-            let scheme = found.scheme;
-            weights.push(QuantisedWeight { key, scheme, parts, inferred, refused });
+            let value = builder.push(Value::Tensor(id))?;
+            let changes = changes.entry(dict).or_default();
+            changes.replaced.insert(codes, (name, value));
+            changes.removed.extend(helpers.into_iter().filter(|_| dense));
         }
-        if let Some(Value::Dict(dict)) = builder.value_mut(ValueId(index as u32)) {
+        weights.push(weight);
+    }
+    for (dict, changes) in changes {
+        if let Some(Value::Dict(dict)) = builder.value_mut(dict) {
             changes.apply(dict);
         }
     }
-    let mut by_tensor: HashMap<TensorId, &String> = HashMap::new();
-    for leaf in source.leaves() {
-        if let Some((id, _)) = source.tensor_of(leaf.target)
-            && let Some(key) = keys.get(&leaf.id)
-        {
-            by_tensor.entry(id).or_insert(key);
+    for PackedExperts { tensor, indices, mut weight } in experts {
+        if dense {
+            weight.refused.get_or_insert_with(|| {
+                Error::unsupported("how codebooks and scales make up the weight is not public")
+            });
+        } else if let (Ok(indices), Some(place)) = (indices, builder.tensor_mut(tensor)) {
+            *place = indices;
+        }
+        weights.push(weight);
+    }
+    let mut by_tensor: HashMap<TensorId, String> = HashMap::new();
+    for leaf in source.each_leaf().filter(|_| blocks) {
+        if let Some((id, _)) = source.tensor_of(leaf.target).filter(|(_, of)| is_quantised(of)) {
+            by_tensor.entry(id).or_insert_with(|| leaf.flat.to_lossy().into_owned());
         }
     }
-    for (index, tensor) in source.tensors().iter().enumerate().filter(|_| dense) {
+    for (index, tensor) in source.tensors().iter().enumerate().filter(|_| blocks) {
         let id = TensorId(index as u32);
-        let Some(key) = by_tensor.get(&id) else { continue };
+        let Some(key) = by_tensor.remove(&id) else { continue };
         let (scheme, numbers) = match (&tensor.dtype, &tensor.quantizer) {
             (DType::Blocks(block), _) => {
                 let unknown = || {
@@ -169,14 +165,117 @@ fn replaced(
             }
             (numbers, _) => numbers.err(),
         };
-        let key = (*key).clone();
         let parts = vec![key.clone()];
-        weights.push(QuantisedWeight { key, scheme, parts, inferred: Vec::new(), refused });
-    }
-    if weights.is_empty() {
-        return Ok(None);
+        weights.push(QuantisedWeight {
+            key,
+            scheme,
+            parts,
+            inferred: Vec::new(),
+            are_indices: false,
+            refused,
+        });
     }
     Ok(Some(Dequantisation { checkpoint: builder.rebuild(source)?, weights }))
+}
+
+/// Returns whether the elements of a tensor are codes with a scale.
+fn is_quantised(tensor: &Tensor) -> bool {
+    matches!(tensor.dtype, DType::Blocks(_)) || tensor.quantizer.is_some()
+}
+
+/// A weight that is stored as several tensors.
+pub(crate) struct PackedWeight {
+    /// The dict of its parts.
+    dict: ValueId,
+    /// Whether the dict has nothing else: the weight takes its place.
+    is_whole: bool,
+    /// Its name there.
+    name: String,
+    codes: ValueId,
+    helpers: Vec<ValueId>,
+    /// Its numbers; `None` if they are not known.
+    pub(crate) tensor: Option<Tensor>,
+    pub(crate) weight: QuantisedWeight,
+}
+
+/// Returns the weights that are stored as several tensors, in the order of the file. A checkpoint
+/// without such weights costs one look at each name.
+pub(crate) fn packed_weights(source: &Checkpoint) -> Result<Vec<PackedWeight>> {
+    let is_telling = |(key, _): &(DictKey, ValueId)| match key {
+        DictKey::Str(name) => std::str::from_utf8(name.as_bytes()).is_ok_and(schemes::is_telling),
+        _ => false,
+    };
+    let dicts = source.values().iter().enumerate().filter_map(|(at, value)| {
+        let Value::Dict(dict) = value else { return None };
+        dict.entries.iter().any(is_telling).then_some((ValueId(at as u32), dict))
+    });
+    let dicts: Vec<(ValueId, &Dict)> = dicts.collect();
+    let mut weights = Vec::new();
+    if dicts.is_empty() {
+        return Ok(weights);
+    }
+    let keys: HashMap<ValueId, String> =
+        source.each_leaf().map(|leaf| (leaf.id, leaf.flat.to_lossy().into_owned())).collect();
+    let settings = Settings::of(&source.files);
+    for (id, dict) in dicts {
+        let names = names(source, dict);
+        let whole = schemes::torchao::find(&source.files, dict, &names, &settings);
+        let is_whole = whole.is_some();
+        let all = match whole {
+            Some(whole) => vec![whole],
+            None => found(source, &settings, &names),
+        };
+        for found in all {
+            let key = |part: &SetPart<'_>| keys.get(&part.id).cloned().unwrap_or_default();
+            let codes_key = key(&found.codes);
+            let prefix = codes_key.strip_suffix(found.codes.name).unwrap_or("");
+            let taken =
+                found.name != found.codes.name && names.iter().any(|part| part.name == found.name);
+            let made = match taken {
+                true => Err(Error::damaged(format!("there is also a tensor `{}`", found.name))),
+                false => found.made,
+            };
+            let (mut tensor, mut inferred, mut refused) = (None, Vec::new(), None);
+            match made.and_then(|made| numbers(source, found.codes.tensor, made)) {
+                Ok((numbers, assumed)) => (tensor, inferred) = (Some(numbers), assumed),
+                Err(error) => refused = Some(error),
+            }
+            let key_of_weight = match is_whole {
+                true => prefix.strip_suffix('.').unwrap_or(prefix).to_owned(),
+                false => format!("{prefix}{}", found.name),
+            };
+            weights.push(PackedWeight {
+                dict: id,
+                is_whole,
+                codes: found.codes.id,
+                helpers: found.helpers.iter().map(|part| part.id).collect(),
+                tensor,
+                weight: QuantisedWeight {
+                    key: key_of_weight,
+                    scheme: found.scheme,
+                    parts: std::iter::once(&found.codes).chain(&found.helpers).map(key).collect(),
+                    inferred,
+                    are_indices: false,
+                    refused,
+                },
+                name: found.name,
+            });
+        }
+    }
+    Ok(weights)
+}
+
+/// Returns the numbers of a weight, and what was inferred. Reports shapes that contradict each other
+/// now, not when values are read.
+fn numbers(source: &Checkpoint, codes: &Tensor, made: Made) -> Result<(Tensor, Vec<String>)> {
+    let tensor = Tensor {
+        requires_grad: codes.requires_grad,
+        class: codes.class.clone(),
+        ..Tensor::new(DType::F32, made.shape, Layout::Dequantised(Arc::new(made.of)))
+    };
+    let first = 0..tensor.numel().unwrap_or(0).min(1);
+    Gather::new(&source.files, &tensor, first, BUDGET)?;
+    Ok((tensor, made.inferred))
 }
 
 /// The changes of a dict.
@@ -239,6 +338,12 @@ fn found<'a>(
             if let Some(codes) = by_name.get(module) {
                 parts.insert("codes".into(), *codes);
             }
+        }
+        // Quanto nests codes that are packed: `X.weight._data._data`.
+        if parts.contains_key("_shift")
+            && let Some(codes) = by_name.get(&*format!("{module}._data._data"))
+        {
+            parts.insert("_data._data".into(), *codes);
         }
         let set = Set { files: &source.files, settings, module, parts };
         all.extend(schemes::recognise(&set));

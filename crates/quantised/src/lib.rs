@@ -10,13 +10,16 @@
 //! [`QuantisedWeight::inferred`].
 
 mod apply;
+mod experts;
+mod faults;
 mod names;
 mod reinterpret;
 mod schemes;
 mod set;
 mod settings;
 
-pub use apply::{Dequantisation, QuantisedWeight, complete, dequantise, shown};
+pub use apply::{Dequantisation, QuantisedWeight, complete, dequantise, shown, with_indices};
+pub use faults::{ScaleFault, scale_faults};
 pub use names::with_original_names;
 pub use reinterpret::reinterpreted;
 pub use settings::Settings;

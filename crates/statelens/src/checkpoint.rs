@@ -8,7 +8,9 @@ use statelens_checkpoint::{
     Unwatched, Value, ValueId,
 };
 use statelens_compare::diff::{Comparison, ComparisonReport as Diff, DiffOptions};
-use statelens_compare::verify::{Manifest, Verification, VerificationReport as Verdict};
+use statelens_compare::verify::{
+    Manifest, ScaleFault, Verification, VerificationReport as Verdict, check_scales,
+};
 use statelens_convert::CastRule;
 use statelens_describe::info::MAX_DESCRIBED;
 use statelens_describe::model::{Config, Model, parameters};
@@ -212,6 +214,9 @@ impl Checkpoint {
         let mut report = verification.into_report(manifest)?;
         #[cfg(feature = "http")]
         crate::blobs::check(&self.sources, &mut report, progress)?;
+        let faults = statelens_quantised::scale_faults(&self.inner, &|_| true, progress)?;
+        // Those of blocks were found in the same pass as all values.
+        report.result.scales.splice(0..0, faults);
         self.unchanged()?;
         Ok(report)
     }
@@ -276,6 +281,18 @@ impl Checkpoint {
             return Ok(None);
         }
         Ok(statelens_convert::read_as(rules, &self.inner)?.map(|inner| self.edited(inner)))
+    }
+
+    /// Reads the scales of the quantised weights whose key, or that of a part, is `wanted`, and
+    /// returns the weights with faults.
+    pub fn scale_faults(
+        &self,
+        wanted: &dyn Fn(&str) -> bool,
+        progress: &mut dyn Progress,
+    ) -> Result<Vec<ScaleFault>> {
+        let _call = self.call();
+        let leaves = self.inner.each_leaf().filter(|leaf| wanted(&leaf.flat.to_lossy()));
+        check_scales(&self.inner, &leaves.collect::<Vec<_>>(), wanted, progress)
     }
 
     /// Returns a copy in which each quantised weight is one tensor of `dtype`, or of float32, and the

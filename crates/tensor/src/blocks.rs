@@ -95,6 +95,17 @@ pub enum ScaleFormat {
     E8M0,
 }
 
+impl ScaleFormat {
+    /// Returns whether bytes begin with a scale that is zero.
+    pub fn is_zero(self, bytes: &[u8]) -> bool {
+        match (self, bytes) {
+            (Self::F16, [low, high, ..]) => *low == 0 && high & 0x7f == 0,
+            (Self::F32, [a, b, c, high, ..]) => [*a, *b, *c] == [0; 3] && high & 0x7f == 0,
+            _ => false,
+        }
+    }
+}
+
 /// Returns the offsets and formats of the scales in a block: its values are finite if its scales are.
 /// `None` if they are not floats in one place.
 ///
@@ -117,6 +128,32 @@ pub fn block_scales(block: &Block) -> Option<&'static [(usize, ScaleFormat)]> {
         _ => return None,
     };
     Some(scales)
+}
+
+/// Returns whether the scale of a block is zero although its codes are not, so that their numbers are
+/// lost. A minimum does not count. `false` for types whose scale is not a float in one place, and for
+/// those without a code for zero: there, a scale of zero is how zeros are stored.
+pub fn has_lost_codes(block: &Block, bytes: &[u8]) -> bool {
+    let Some([(at, format), minimums @ ..]) = block_scales(block) else { return false };
+    let has_zero = !block.name.starts_with("IQ") && block.name != "Q1_0";
+    let is_zero = format.is_zero(bytes.get(*at..).unwrap_or_default());
+    // llama.cpp writes some blocks of zeros with codes of zero, whatever they stand for.
+    if !has_zero || !is_zero || bytes.iter().all(|byte| *byte == 0) {
+        return false;
+    }
+    let mut scaled = bytes.to_vec();
+    let one: &[u8] = match format {
+        ScaleFormat::F16 => &[0x00, 0x3c],
+        ScaleFormat::F32 => &[0x00, 0x00, 0x80, 0x3f],
+        ScaleFormat::E8M0 => return false,
+    };
+    let zeros: &[u8] = &[0, 0];
+    for (at, new) in [(at, one)].into_iter().chain(minimums.iter().map(|(at, _)| (at, zeros))) {
+        if let Some(place) = scaled.get_mut(*at..*at + new.len()) {
+            place.copy_from_slice(new);
+        }
+    }
+    dequantized_block(block, &scaled).is_some_and(|values| values.iter().any(|value| *value != 0.0))
 }
 
 /// Decodes one block; `None` if its type can't be decoded here, or `bytes` are not a block.

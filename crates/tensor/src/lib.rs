@@ -30,7 +30,9 @@ mod unpack;
 mod view;
 mod work;
 
-pub use blocks::{ScaleFormat, block_scales, dequantized, dequantized_block, has_floats, numbers};
+pub use blocks::{
+    ScaleFormat, block_scales, dequantized, dequantized_block, has_floats, has_lost_codes, numbers,
+};
 pub use cast::{Cast, CastReport, Narrowing, decode_f4, plain};
 pub use drain::{drain, drain_range, elements};
 pub use gather::{BUDGET, Gather, grain, verbatim_span};

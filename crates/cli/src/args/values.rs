@@ -197,7 +197,8 @@ pub(crate) struct StatsArgs {
     #[arg(long, value_name = "GROUP")]
     pub(crate) by: Option<By>,
 
-    /// Exit status 1 if any value is nan or inf, or if a tensor is all zero or constant
+    /// Exit status 1 if any value is nan or inf, if a tensor is all zero or constant, or if scales of
+    /// quantised weights have faults
     #[arg(long, value_name = "WHAT", value_delimiter = ',')]
     pub(crate) fail_on: Vec<FailOn>,
 
@@ -312,10 +313,13 @@ pub(crate) enum FailOn {
     Nan,
     /// Any value that is infinite
     Inf,
-    /// A tensor whose values are all zero
+    /// A tensor whose values are all zero, or a group of quantised codes whose scale is zero
     Zero,
     /// A tensor whose values are all the same, zero included
     Constant,
+    /// A quantised weight whose scales are NaN, infinite or zero, whose parts contradict each other,
+    /// or whose codes are out of range
+    Scales,
 }
 
 /// What tensors are sorted by.

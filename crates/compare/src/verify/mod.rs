@@ -12,6 +12,7 @@ mod manifest;
 mod numbers;
 mod passing;
 mod report;
+mod scales;
 mod spans;
 mod table;
 mod tally;
@@ -46,6 +47,8 @@ pub use report::{
     MatchingEntries, NonFiniteTensor, Problem, ReportLine, Trouble, UnreadTensor,
     VerificationReport, VerificationResult,
 };
+pub use scales::check_scales;
+pub use statelens_quantised::ScaleFault;
 pub use tally::NonFinite;
 
 /// Maximum memory of a gather, in bytes.
@@ -209,13 +212,15 @@ impl Verification {
             for (tensor_id, _) in tensors_of(checkpoint, leaf.target) {
                 let Some(found) = not_finite.take(tensor_id) else { continue };
                 let tensor = checkpoint.tensor(tensor_id)?;
-                report.result.not_finite.push(NonFiniteTensor {
-                    key: keys.get(tensor_id).cloned().unwrap_or_default(),
+                let key = keys.get(tensor_id).cloned().unwrap_or_default();
+                report.result.scales.extend(scales::of_blocks(tensor, &key, &found));
+                report.result.not_finite.extend(found.first.map(|first| NonFiniteTensor {
+                    key,
                     nan: found.nan,
                     inf: found.inf,
                     params: tensor.numel().unwrap_or(0),
-                    first: index(&tensor.shape, found.first.unwrap_or(0)),
-                });
+                    first: index(&tensor.shape, first),
+                }));
             }
         }
         // A problem that was noticed both when locating and when reading the bytes is reported
@@ -534,7 +539,7 @@ impl Work for Verifying {
             return Ok(());
         };
         for PassedTensor { tensor, not_finite: odd, hash, summary } in found.tensors {
-            if odd.first.is_some() {
+            if odd != NonFinite::default() {
                 not_finite.set(tensor, odd);
             }
             hashes.extend(hash.map(|hash| (tensor, hash)));

@@ -1,7 +1,7 @@
 //! The floating-point numbers in an element of any dtype, and which bit patterns are not finite.
 
 use statelens_checkpoint::{Block, DType};
-use statelens_tensor::{Cast, ScaleFormat, block_scales, has_floats, plain};
+use statelens_tensor::{Cast, ScaleFormat, block_scales, has_floats, has_lost_codes, plain};
 
 /// The class of a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,6 +46,8 @@ pub(super) struct NumberUnit {
     /// The block whose scales the sites are: all its elements are finite if they are. Without sites,
     /// every block is decoded.
     pub(super) block: Option<&'static Block>,
+    /// The scale of all codes of the block.
+    scale: Option<(usize, ScaleFormat)>,
 }
 
 /// Numbers of one format that follow each other.
@@ -129,7 +131,9 @@ impl ElementNumbers {
         let size = usize::try_from(dtype.itemsize()).unwrap_or(0);
         match sites.is_empty() || size == 0 {
             true => (Self::Without, all),
-            false => (Self::Unit(NumberUnit { size, elements: 1, sites, block: None }), all),
+            false => {
+                (Self::Unit(NumberUnit { size, elements: 1, sites, block: None, scale: None }), all)
+            }
         }
     }
 }
@@ -150,12 +154,19 @@ impl NumberUnit {
         };
         let sites = scales.iter().filter_map(site).collect();
         let size = usize::try_from(block.bytes).unwrap_or(usize::MAX);
-        Self { size, elements: block.elements, sites, block: Some(block) }
+        let scale = scales.first().copied();
+        Self { size, elements: block.elements, sites, block: Some(block), scale }
     }
 
     /// Returns whether numbers of a unit may be NaN or infinite.
     pub(super) fn is_suspect(&self, unit: &[u8]) -> bool {
         self.block.is_some() && self.sites.is_empty() || self.count(unit) != (0, 0)
+    }
+
+    /// Returns whether the scale of a block is zero although its codes are not.
+    pub(super) fn is_lost(&self, unit: &[u8]) -> bool {
+        let (Some((at, format)), Some(block)) = (self.scale, self.block) else { return false };
+        format.is_zero(unit.get(at..).unwrap_or_default()) && has_lost_codes(block, unit)
     }
 
     /// Returns the numbers of NaN and of infinities in the bytes of a unit.

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use statelens_checkpoint::{Error, Grade, counted, grouped, shape_text, size_text};
+use statelens_quantised::ScaleFault;
 use statelens_values::{Json, non_finite_counts, non_finite_text};
 
 /// Maximum number of tensors that are listed for the same reason, one per line.
@@ -40,6 +41,9 @@ pub struct VerificationResult {
     pub unread: Vec<UnreadTensor>,
     /// Tensors with numbers that are not finite, in the order of the tree.
     pub not_finite: Vec<NonFiniteTensor>,
+    /// Quantised weights whose scales or codes have faults.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub scales: Vec<ScaleFault>,
     /// Tensors that were read, but whose numbers can't be decoded to see whether they are finite.
     pub not_checked: Vec<UnreadTensor>,
     /// The comparison with a manifest, if there is one.
@@ -220,16 +224,21 @@ impl VerificationReport {
     }
 
     /// Returns whether the checkpoint passes; with `finite`, only if all numbers were checked and
-    /// are finite.
+    /// are finite, and the scales of quantised weights have no faults.
     pub fn answer(&self, finite: bool) -> bool {
-        let all_finite = self.result.not_finite.is_empty() && self.without_check() == 0;
+        let all_finite = self.all_finite() && self.without_check() == 0;
         self.sound() && (all_finite || !finite)
+    }
+
+    /// Returns whether no numbers are known that are not finite, and no scales with faults.
+    fn all_finite(&self) -> bool {
+        self.result.not_finite.is_empty() && self.result.scales.is_empty()
     }
 
     /// Returns whether nothing is wrong, but `finite` asks for a check that some tensors did not
     /// get.
     pub fn is_incomplete(&self, finite: bool) -> bool {
-        finite && self.sound() && self.result.not_finite.is_empty() && self.without_check() > 0
+        finite && self.sound() && self.all_finite() && self.without_check() > 0
     }
 
     /// Returns the number of tensors that were not checked for numbers that are not finite.
@@ -242,9 +251,7 @@ impl VerificationReport {
         match self.answer(finite) {
             false if self.is_incomplete(finite) => Grade::Warning,
             false => Grade::Damage,
-            true if !self.result.not_finite.is_empty() || !self.result.unread.is_empty() => {
-                Grade::Warning
-            }
+            true if !self.all_finite() || !self.result.unread.is_empty() => Grade::Warning,
             true => Grade::Note,
         }
     }
@@ -254,11 +261,10 @@ impl VerificationReport {
         let result = &self.result;
         let held = result.manifest.is_some() || self.is_covered();
         match (self.answer(finite), result.problems.is_empty()) {
-            (true, _) if held && result.not_finite.is_empty() && result.unread.is_empty() => {
-                "no damage found"
-            }
+            (true, _) if held && self.all_finite() && result.unread.is_empty() => "no damage found",
             (true, _) => "structure sound",
             (false, true) if self.is_incomplete(finite) => "not checked completely",
+            (false, true) if result.not_finite.is_empty() => "not scaled correctly",
             (false, true) => "not finite",
             (false, false) => "not sound",
         }
@@ -275,6 +281,10 @@ impl VerificationReport {
         };
         if let Some(numbers) = self.not_finite() {
             text += &format!("; {numbers}");
+        }
+        let faulty = self.result.scales.len() as u64;
+        if faulty > 0 {
+            text += &format!("; {} with faulty scales", counted(faulty, "quantised weight"));
         }
         if !self.result.unread.is_empty() {
             text += &format!("; {} not read", counted(self.result.unread.len() as u64, "tensor"));
@@ -310,10 +320,12 @@ impl VerificationReport {
             line(Grade::Damage, problem.trouble.word(), &problem.key, problem.text())
         });
         let numbers = self.result.not_finite.iter().take(MAX_LISTED);
+        let scales = self.result.scales.iter().take(MAX_LISTED);
         let unread = self.result.unread.iter().take(MAX_LISTED);
         let not_checked = self.result.not_checked.iter().take(if finite { MAX_LISTED } else { 0 });
         problems
             .chain(numbers.map(|numbers| line(grade, word, &numbers.key, numbers.text())))
+            .chain(scales.map(|fault| line(grade, "scales", &fault.key, fault.text())))
             .chain(unread.map(|it| line(Grade::Warning, "not read", &it.key, it.why.clone())))
             .chain(
                 not_checked.map(|it| line(Grade::Warning, "not checked", &it.key, it.why.clone())),
@@ -327,6 +339,7 @@ impl VerificationReport {
         let not_checked = if finite { result.not_checked.len() } else { 0 };
         [
             (result.not_finite.len(), "not finite"),
+            (result.scales.len(), "quantised with faulty scales"),
             (result.unread.len(), "not read"),
             (not_checked, "not checked"),
         ]

@@ -16,6 +16,8 @@ pub struct NonFinite {
     /// The index in C order of the first element that is not finite; a complex element has two
     /// numbers.
     pub first: Option<u64>,
+    /// Number of quantised blocks whose scale is zero although their codes are not.
+    pub lost: u64,
 }
 
 impl NonFinite {
@@ -24,6 +26,7 @@ impl NonFinite {
         self.nan = self.nan.saturating_add(next.nan);
         self.inf = self.inf.saturating_add(next.inf);
         self.first = self.first.or(next.first);
+        self.lost = self.lost.saturating_add(next.lost);
     }
 }
 
@@ -124,12 +127,13 @@ impl Tally {
     fn count_unit(&mut self, unit: &NumberUnit, bytes: &[u8]) {
         let start = self.at;
         self.at = self.at.saturating_add(unit.elements);
+        self.found.lost += u64::from(unit.is_lost(bytes));
         if !unit.is_suspect(bytes) {
             return;
         }
         let (nan, inf) = unit.count(bytes);
         let found = match unit.block {
-            None => NonFinite { nan, inf, first: Some(start) },
+            None => NonFinite { nan, inf, first: Some(start), lost: 0 },
             Some(block) => match dequantized_block(block, bytes) {
                 Some(values) => {
                     let mut found = NonFinite::default();

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use statelens_checkpoint::{Checkpoint, ErrorKind, Leaf, Progress, Result, TensorId};
 use statelens_compare::verify::{
-    NonFiniteTensor, UnreadTensor, count_not_finite, may_have_floats, why_not_checked,
+    NonFiniteTensor, ScaleFault, UnreadTensor, count_not_finite, may_have_floats, why_not_checked,
 };
 use statelens_values::reading::tensors_of;
 use statelens_values::{Json, Repetition, index, missing};
@@ -19,6 +19,9 @@ pub struct OtherNumbers {
     pub not_finite: Vec<NonFiniteTensor>,
     /// Tensors that may have such numbers, but whose values can't be read or decoded.
     pub not_checked: Vec<UnreadTensor>,
+    /// Quantised weights whose scales or codes have faults. [`OtherNumbers::read`] leaves it empty;
+    /// [`Checkpoint::scale_faults`](crate::Checkpoint::scale_faults) finds them.
+    pub scales: Vec<ScaleFault>,
 }
 
 impl OtherNumbers {
@@ -73,9 +76,12 @@ impl OtherNumbers {
         Ok(numbers)
     }
 
-    /// Writes the fields `not_finite` and `not_checked`.
+    /// Writes the fields `not_finite`, `not_checked` and, if there are any, `scales`.
     pub fn json(&self, json: &mut Json) {
         json.name("not_finite").value(&self.not_finite);
         json.name("not_checked").value(&self.not_checked);
+        if !self.scales.is_empty() {
+            json.name("scales").value(&self.scales);
+        }
     }
 }

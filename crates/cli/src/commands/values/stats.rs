@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use statelens::parts::checkpoint::{
     Checkpoint, Leaf, TensorId, natural_order, shape_text, visible,
 };
-use statelens::parts::compare::verify::NonFiniteTensor;
+use statelens::parts::compare::verify::{NonFiniteTensor, ScaleFault};
 use statelens::parts::convert::Pattern;
 use statelens::parts::values::weights::{CHECKS, Noticed, Survey, TensorOutcome};
 use statelens::parts::values::{Histogram, bars, index, number_text};
@@ -38,7 +38,7 @@ pub(crate) fn run(args: &StatsArgs) -> CommandResult {
     let patterns = Pattern::all(&args.patterns)?;
     let keys: Vec<&str> = args.patterns.iter().map(String::as_str).collect();
     let (file, with) = (&args.input.file, &args.input.common.with);
-    let opened = crate::commands::quantised::open_for_good(file, with, &keys)?;
+    let (stored, opened) = crate::commands::quantised::open_both(file, with, &keys)?;
     let checkpoint = opened.inner();
     let wanted = |leaf: &Leaf| Pattern::any_selects(&patterns, &leaf.flat.to_lossy());
     checkpoint.room(800)?;
@@ -58,7 +58,10 @@ pub(crate) fn run(args: &StatsArgs) -> CommandResult {
         let mut bar = Bar::stoppable("checking", Unit::Bytes)?;
         let found = OtherNumbers::read(checkpoint, &leaves, &all, &mut bar)?;
         answer &= !found.not_finite.iter().any(|tensor| not_finite_fails(&args.fail_on, tensor));
-        others = Some(found);
+        let wanted = |key: &str| Pattern::any_selects(&patterns, key);
+        let scales = stored.scale_faults(&wanted, &mut bar)?;
+        answer &= !scales.iter().any(|fault| scales_fail(&args.fail_on, fault));
+        others = Some(OtherNumbers { scales, ..found });
     }
     let mut again = |survey: Survey, out: &mut dyn FnMut(TensorId, TensorOutcome) -> Result<()>| {
         measure::drive(opened, survey, "looking closer", out)
@@ -102,6 +105,10 @@ fn print_others(others: &OtherNumbers, printer: &mut Printer) -> Result<(), Fail
     for tensor in &others.not_finite {
         printer.line(&format!("{}: {}", visible(&tensor.key), tensor.text()))?;
     }
+    for fault in &others.scales {
+        let (key, scheme) = (visible(&fault.key), &fault.scheme);
+        printer.line(&format!("{key}, {scheme}: {}", fault.text()))?;
+    }
     if !others.not_checked.is_empty() {
         let count = counted(others.not_checked.len() as u64, "tensor");
         printer.line(&format!("not checked: {count}"))?;
@@ -128,12 +135,24 @@ fn not_finite_fails(on: &[FailOn], of: &NonFiniteTensor) -> bool {
     on.contains(&FailOn::Nan) && of.nan > 0 || on.contains(&FailOn::Inf) && of.inf > 0
 }
 
+/// A scale that is zero makes all numbers of its group zero.
+fn scales_fail(on: &[FailOn], fault: &ScaleFault) -> bool {
+    on.iter().any(|what| match what {
+        FailOn::Nan => fault.nan > 0,
+        FailOn::Inf => fault.inf > 0,
+        FailOn::Zero => fault.zero > 0,
+        FailOn::Constant => false,
+        FailOn::Scales => true,
+    })
+}
+
 fn fails(on: &[FailOn], of: &Statistics) -> bool {
     on.iter().any(|what| match what {
         FailOn::Nan => of.nan > 0,
         FailOn::Inf => of.pos_inf + of.neg_inf > 0,
         FailOn::Zero => of.all_zero(),
         FailOn::Constant => of.all_equal(),
+        FailOn::Scales => false,
     })
 }
 
