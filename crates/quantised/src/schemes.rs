@@ -2,24 +2,27 @@
 //!
 //! The layouts are those of AutoGPTQ and GPTQModel, AutoAWQ, bitsandbytes 0.50, compressed-tensors
 //! 0.20, the fp8 of DeepSeek and transformers, the MXFP4 of gpt-oss (transformers 5.23), and MLX
-//! 0.32.
+//! 0.32, torchao 0.18 and optimum-quanto 0.2.
 
 mod bitsandbytes;
 mod compressed;
 mod gptq;
 mod mlx;
+mod quanto;
 mod scaled;
 pub(crate) mod torch;
+pub(crate) mod torchao;
 
 use statelens_checkpoint::{
-    CodePacking, CodeValues, Codes, DType, Dequantised, Groups, Offset, Result, Scales, Tensor,
+    CodePacking, CodeValues, Codes, DType, Dequantised, Groups, Layout, Offset, Result, Scales,
+    Tensor,
 };
 
 use crate::set::{Found, Set, contradicts};
 
 /// Whether a dict with a tensor of this name may have quantised weights.
 pub(crate) fn is_telling(name: &str) -> bool {
-    const NAMES: [&str; 9] = [
+    const NAMES: [&str; 13] = [
         "qweight",
         "weight_packed",
         "absmax",
@@ -29,6 +32,10 @@ pub(crate) fn is_telling(name: &str) -> bool {
         "biases",
         "weight_scale",
         "weight_scale_inv",
+        "_scale",
+        "qdata",
+        "packed_weight",
+        "B",
     ];
     let name = name.rsplit_once('.').map_or(name, |(_, name)| name);
     NAMES.contains(&name) || name.ends_with("_scales") || name.ends_with("_blocks")
@@ -39,6 +46,8 @@ pub(crate) fn recognise<'a>(set: &Set<'a>) -> Vec<Found<'a>> {
     let one = bitsandbytes::four_bits(set)
         .or_else(|| bitsandbytes::eight_bits(set))
         .or_else(|| gptq::find(set))
+        .or_else(|| gptq::marlin(set))
+        .or_else(|| quanto::find(set))
         .or_else(|| compressed::packed(set))
         .or_else(|| mlx::find(set))
         .or_else(|| scaled::find(set));
@@ -54,7 +63,7 @@ fn fp4() -> CodeValues {
 }
 
 /// Returns codes times scales, with groups of one row and of `each` columns.
-fn scaled_codes(
+pub(crate) fn scaled_codes(
     tensor: &Tensor,
     packing: CodePacking,
     values: CodeValues,
@@ -73,6 +82,16 @@ fn scaled_codes(
         factor: None,
         rounding: None,
     }
+}
+
+/// Returns codes with one group for all, whose scale is 1.
+pub(crate) fn unscaled(of: Dequantised) -> Dequantised {
+    let [matrices, rows, columns] = of.shape;
+    let shape = vec![matrices, 1, 1];
+    let ones = Tensor::new(DType::F32, shape, Layout::Fill(1f32.to_le_bytes().into()));
+    let groups = [Groups::Every(rows.max(1)), Groups::Every(columns.max(1))];
+    let scales = Scales { tensor: ones, exponents: false, divisor: None };
+    Dequantised { scales, groups, ..of }
 }
 
 /// Returns the dtype to which a library rounds its result, if it is that of the scales.

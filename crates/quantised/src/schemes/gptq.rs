@@ -1,10 +1,13 @@
 //! GPTQ and AWQ: `qweight`, `qzeros`, `scales`, `g_idx`.
 
+use std::sync::Arc;
+
 use statelens_checkpoint::{
-    CodePacking, CodeValues, Codes, Dequantised, Error, Groups, Offset, Result, Scales,
+    CodePacking, CodeValues, Codes, DType, Dequantised, Error, Groups, Layout, Offset, Result,
+    Scales, Strided, Tensor, contiguous_strides,
 };
 
-use super::group_size;
+use super::{group_size, scaled_codes};
 use crate::set::{Found, Made, Set, contradicts, quotient};
 
 pub(super) fn find<'a>(set: &Set<'a>) -> Option<Found<'a>> {
@@ -17,7 +20,12 @@ pub(super) fn find<'a>(set: &Set<'a>) -> Option<Found<'a>> {
         _ => outputs
             .is_some_and(|outputs| outputs != columns && quotient(outputs, 8) == Some(columns)),
     };
-    let made = if awq { awq_made(set) } else { gptq_made(set) };
+    let version = set.settings.text("version").map(str::to_lowercase);
+    let made = match (awq, version.as_deref()) {
+        (true, Some("gemv")) => gemv_made(set),
+        (true, _) => awq_made(set),
+        (false, _) => gptq_made(set),
+    };
     let bits = made.as_ref().ok().map(|(bits, _)| format!(", {bits} bits")).unwrap_or_default();
     Some(Found {
         name: set.key("weight"),
@@ -116,7 +124,7 @@ fn awq_made(set: &Set<'_>) -> Result<(u32, Made)> {
         }
         (_, Some(version)) if !version.eq_ignore_ascii_case("gemm") => {
             return Err(Error::unsupported(format!("AWQ in the version {version}"))
-                .expected("the version gemm"));
+                .expected("the version gemm or gemv"));
         }
         _ => {}
     }
@@ -140,6 +148,68 @@ fn awq_made(set: &Set<'_>) -> Result<(u32, Made)> {
         rounding: None,
     };
     Ok((4, Made { of, shape: vec![outputs, inputs], inferred }))
+}
+
+/// The version gemv: codes, zero points and scales follow each other along the rows of the weight, and
+/// those of groups are padded (`awq/modules/linear/gemv.py` of AutoAWQ).
+fn gemv_made(set: &Set<'_>) -> Result<(u32, Made)> {
+    let (codes, scales) = (set.need("qweight")?, set.need("scales")?);
+    let zeros = set.need("qzeros")?;
+    let ([outputs, words], [scaled, padded]) = (two(&codes.shape)?, two(&scales.shape)?);
+    let inputs = words.saturating_mul(8);
+    let each = set.settings.number("group_size").filter(|each| *each > 0);
+    let each = each.ok_or_else(|| no_settings("how large the groups are"))?;
+    let groups = inputs.div_ceil(each);
+    if scaled != outputs || padded < groups {
+        let expected = format!("{outputs} rows of at least {groups} scales");
+        return Err(contradicts("the scales are", &scales.shape, expected));
+    }
+    let along = CodePacking::AlongRow(4);
+    let mut of = scaled_codes(
+        codes,
+        along,
+        CodeValues::Minus(0),
+        [1, outputs, inputs],
+        &narrowed(scales, groups)?,
+        each,
+    );
+    let zeros = Codes { tensor: narrowed(zeros, groups.div_ceil(8))?, packing: along };
+    of.offset = Offset::Zeros(zeros, CodeValues::Minus(0));
+    Ok((4, Made { of, shape: vec![outputs, inputs], inferred: Vec::new() }))
+}
+
+/// Returns the first columns of a matrix.
+fn narrowed(matrix: &Tensor, columns: u64) -> Result<Tensor> {
+    let [rows, all] = two(&matrix.shape)?;
+    if columns == all {
+        return Ok(matrix.clone());
+    }
+    let len = matrix.numel().and_then(|numel| matrix.stored.bytes_of(numel));
+    let strides = contiguous_strides(&matrix.shape).filter(|_| columns < all);
+    let (Some(strides), Some(storage_len)) = (strides, len) else {
+        return Err(contradicts("a part is", &matrix.shape, format!("{columns} columns")));
+    };
+    let storage = Arc::new(matrix.layout.clone());
+    let layout = Layout::Strided(Strided { storage, storage_len, offset: 0, strides });
+    Ok(Tensor { shape: vec![rows, columns], layout, ..matrix.clone() })
+}
+
+/// Finds the layout of the Marlin kernels, `B` and `s`, whose codes are in the order of GPU tiles.
+pub(super) fn marlin<'a>(set: &Set<'a>) -> Option<Found<'a>> {
+    let codes = set.get("b").filter(|codes| codes.name.ends_with('B'))?;
+    let scales = set.get("s")?;
+    if codes.tensor.dtype != DType::I32 || !scales.tensor.dtype.is_float() {
+        return None;
+    }
+    let made = Err(Error::unsupported("the order of codes for Marlin's kernels is not known")
+        .advice("Save it in the format gptq, with GPTQModel."));
+    Some(Found {
+        name: set.key("weight"),
+        scheme: "GPTQ in the format marlin".into(),
+        codes,
+        helpers: set.helpers(&["s", "workspace"]),
+        made,
+    })
 }
 
 fn two(shape: &[u64]) -> Result<[u64; 2]> {

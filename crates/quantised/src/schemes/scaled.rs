@@ -34,7 +34,7 @@ pub(super) fn find<'a>(set: &Set<'a>) -> Option<Found<'a>> {
     })
 }
 
-fn made(set: &Set<'_>, codes: &Tensor, scales: &Tensor, inverse: bool) -> Result<Made> {
+pub(super) fn made(set: &Set<'_>, codes: &Tensor, scales: &Tensor, inverse: bool) -> Result<Made> {
     let mut inferred = Vec::new();
     let shape = match codes.shape[..] {
         [columns] => Some([1, 1, columns]),
@@ -58,6 +58,8 @@ fn made(set: &Set<'_>, codes: &Tensor, scales: &Tensor, inverse: bool) -> Result
         && (scales.shape.last() == Some(&1) || scales.shape.len() < codes.shape.len())
     {
         make(1, columns)
+    } else if matrices == 1 && columns > 1 && scales.shape == [1, columns] {
+        make(rows, 1)
     } else {
         let Some([_, down, across]) = three(&scales.shape) else {
             return Err(contradicts("the scales are", &scales.shape, format!("{rows} scales")));
