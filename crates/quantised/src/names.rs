@@ -4,40 +4,65 @@
 //! Source: `gguf/tensor_mapping.py` of the package gguf 0.19, and `LlamaModel.permute` in
 //! `convert_hf_to_gguf.py` of <https://github.com/ggml-org/llama.cpp>.
 
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use statelens_checkpoint::{
-    Checkpoint, Concat, DType, DictKey, Error, Layout, Part, Result, Strided, Tensor, Value,
-    ValueId, contiguous_strides,
+    Builder, Checkpoint, Concat, DType, DictKey, Error, Layout, Part, Result, Strided, Tensor,
+    Value, ValueId, contiguous_strides,
 };
 
 /// Names outside of the layers.
-const TOP: [(&str, &str); 3] =
-    [("token_embd", "model.embed_tokens"), ("output_norm", "model.norm"), ("output", "lm_head")];
-
-/// Names within a layer.
-const LAYER: [(&str, &str); 14] = [
-    ("attn_norm", "input_layernorm"),
-    ("attn_q", "self_attn.q_proj"),
-    ("attn_k", "self_attn.k_proj"),
-    ("attn_v", "self_attn.v_proj"),
-    ("attn_output", "self_attn.o_proj"),
-    ("attn_q_norm", "self_attn.q_norm"),
-    ("attn_k_norm", "self_attn.k_norm"),
-    ("ffn_norm", "post_attention_layernorm"),
-    ("ffn_gate", "mlp.gate_proj"),
-    ("ffn_up", "mlp.up_proj"),
-    ("ffn_down", "mlp.down_proj"),
-    ("ffn_gate_inp", "mlp.gate"),
-    ("post_attention_norm", "post_attention_layernorm"),
-    ("post_ffw_norm", "post_feedforward_layernorm"),
+const TOP: [(&str, &[&str]); 3] = [
+    ("token_embd", &["model.embed_tokens"]),
+    ("output_norm", &["model.norm"]),
+    ("output", &["lm_head"]),
 ];
+
+/// Names within a layer: llama.cpp's, and those of Hugging Face's models, the most common one first.
+const LAYER: [(&str, &[&str]); 22] = [
+    ("attn_norm", &["input_layernorm"]),
+    ("attn_q", &["self_attn.q_proj"]),
+    ("attn_k", &["self_attn.k_proj"]),
+    ("attn_v", &["self_attn.v_proj"]),
+    ("attn_output", &["self_attn.o_proj"]),
+    ("attn_q_norm", &["self_attn.q_norm"]),
+    ("attn_k_norm", &["self_attn.k_norm"]),
+    ("ffn_norm", &["post_attention_layernorm"]),
+    ("ffn_gate", &["mlp.gate_proj"]),
+    ("ffn_up", &["mlp.up_proj"]),
+    ("ffn_down", &["mlp.down_proj"]),
+    ("post_attention_norm", &["post_attention_layernorm"]),
+    ("post_ffw_norm", &["post_feedforward_layernorm"]),
+    ("ffn_gate_inp", &["mlp.gate", "block_sparse_moe.gate", "mlp.router"]),
+    ("exp_probs_b", &["mlp.gate.e_score_correction"]),
+    ("ffn_gate_inp_shexp", &["mlp.shared_expert_gate"]),
+    ("ffn_gate_shexp", &["mlp.shared_expert.gate_proj", "mlp.shared_experts.gate_proj"]),
+    ("ffn_up_shexp", &["mlp.shared_expert.up_proj", "mlp.shared_experts.up_proj"]),
+    ("ffn_down_shexp", &["mlp.shared_expert.down_proj", "mlp.shared_experts.down_proj"]),
+    // An asterisk stands for the number of an expert. Without it, the experts are one tensor.
+    ("ffn_gate_exps", &["mlp.experts.*.gate_proj", "block_sparse_moe.experts.*.w1"]),
+    ("ffn_up_exps", &["mlp.experts.*.up_proj", "block_sparse_moe.experts.*.w3"]),
+    (
+        "ffn_down_exps",
+        &["mlp.experts.*.down_proj", "block_sparse_moe.experts.*.w2", "mlp.experts.down_proj"],
+    ),
+];
+
+/// The experts of a layer whose gates and up projections follow each other in one tensor
+/// (transformers 5).
+const FUSED: &str = "mlp.experts.gate_up_proj";
+
+/// The most experts of a layer that become tensors of their own.
+const MAX_EXPERTS: u64 = 4_096;
 
 /// Architectures whose rows of `attn_q` and `attn_k` llama.cpp reorders, for its rotary embedding.
 const REORDERED: [&str; 2] = ["llama", "mistral"];
 
 /// Returns the checkpoint with the names of Hugging Face; `None` if it does not have llama.cpp's.
-pub fn with_original_names(source: &Checkpoint) -> Result<Option<Checkpoint>> {
+/// Where models differ in their names, those of `other` are taken; experts that are stacked in one
+/// tensor become one for each, unless `other` has them in one as well.
+pub fn with_original_names(source: &Checkpoint, other: &Checkpoint) -> Result<Option<Checkpoint>> {
     let Value::Dict(root) = source.value(source.root()) else { return Ok(None) };
     let name = |key: &DictKey| match key {
         DictKey::Str(name) => Some(name.to_lossy().into_owned()),
@@ -53,6 +78,12 @@ pub fn with_original_names(source: &Checkpoint) -> Result<Option<Checkpoint>> {
     let heads = number("head_count");
     let of_keys = number("head_count_kv").or(heads);
     let reordered = REORDERED.contains(&&*architecture);
+    let names = OtherNames::of(other);
+    let by_name: HashMap<String, &Tensor> = root
+        .entries
+        .iter()
+        .filter_map(|(key, id)| Some((name(key)?, source.tensor_of(*id)?.1)))
+        .collect();
     let mut builder = source.edit();
     let mut entries = Vec::new();
     for (key, id) in &root.entries {
@@ -60,7 +91,46 @@ pub fn with_original_names(source: &Checkpoint) -> Result<Option<Checkpoint>> {
         if own == "metadata" {
             continue;
         }
-        let renamed = original(&own);
+        let mut add = |builder: &mut Builder, key: &str, tensor: Tensor| -> Result<()> {
+            let tensor = builder.push_tensor(tensor)?;
+            entries.push((DictKey::Str(key.into()), builder.push(Value::Tensor(tensor))?));
+            Ok(())
+        };
+        // The gates and up projections of the experts, if the other side has them in one tensor.
+        if let Some((before, fused)) = own
+            .strip_prefix("blk.")
+            .and_then(|rest| rest.split_once('.'))
+            .map(|(layer, _)| (format!("blk.{layer}."), format!("model.layers.{layer}.{FUSED}")))
+            && let (Some(gate), Some(up), Some(shape)) = (
+                by_name.get(&format!("{before}ffn_gate_exps.weight")),
+                by_name.get(&format!("{before}ffn_up_exps.weight")),
+                names.shapes.get(&fused),
+            )
+            && let Some(both) = joined(gate, up, shape)?
+        {
+            match own.strip_prefix(&before) {
+                Some("ffn_gate_exps.weight") => {
+                    add(&mut builder, &fused, both)?;
+                    continue;
+                }
+                Some("ffn_up_exps.weight") => continue,
+                _ => {}
+            }
+        }
+        let renamed = original(&own, &names);
+        if let (Some(pattern), Some((_, stacked))) =
+            (renamed.as_ref().filter(|name| name.contains('*')), source.tensor_of(*id))
+            && let Some(count) = stacked.shape.first().copied()
+            && stacked.shape.len() == 3
+            && count <= MAX_EXPERTS
+        {
+            for expert in 0..count {
+                let name = pattern.replace('*', &expert.to_string());
+                add(&mut builder, &name, matrix(stacked, expert)?)?;
+            }
+            continue;
+        }
+        let renamed = renamed.filter(|name| !name.contains('*'));
         let heads = match own.split('.').nth(2) {
             Some("attn_q") => heads,
             Some("attn_k") => of_keys,
@@ -80,18 +150,52 @@ pub fn with_original_names(source: &Checkpoint) -> Result<Option<Checkpoint>> {
     builder.rebuild(source).map(Some)
 }
 
-/// Returns Hugging Face's name of a tensor.
-fn original(name: &str) -> Option<String> {
-    let found = |names: &[(&str, &str)], own: &str| {
-        names.iter().find(|(known, _)| *known == own).map(|(_, name)| (*name).to_owned())
+/// The names of the other side of a comparison.
+struct OtherNames {
+    /// The shapes of tensors, by flat key.
+    shapes: HashMap<String, Vec<u64>>,
+    /// The keys without their last step.
+    modules: HashSet<String>,
+}
+
+impl OtherNames {
+    fn of(other: &Checkpoint) -> Self {
+        let (mut shapes, mut modules) = (HashMap::new(), HashSet::new());
+        for leaf in other.each_leaf() {
+            let Some((_, tensor)) = other.tensor_of(leaf.target) else { continue };
+            let key = leaf.flat.to_lossy().into_owned();
+            modules.extend(key.rsplit_once('.').map(|(module, _)| module.to_owned()));
+            shapes.insert(key, tensor.shape.clone());
+        }
+        Self { shapes, modules }
+    }
+
+    fn has(&self, module: &str) -> bool {
+        let module = module.replace('*', "0");
+        self.modules.contains(&module) || self.shapes.contains_key(&module)
+    }
+}
+
+/// Returns Hugging Face's name of a tensor. An asterisk stands for the number of an expert.
+fn original(name: &str, others: &OtherNames) -> Option<String> {
+    let found = |names: &[(&str, &[&str])], own: &str, before: &str| {
+        let (_, names) = names.iter().find(|(known, _)| *known == own)?;
+        let all = || names.iter().map(|name| format!("{before}{name}"));
+        all().find(|name| others.has(name)).or_else(|| all().next())
     };
     let (own, end) = name.rsplit_once('.')?;
-    match own.strip_prefix("blk.") {
-        None => found(&TOP, own).map(|name| format!("{name}.{end}")),
+    let module = match own.strip_prefix("blk.") {
+        None => found(&TOP, own, "")?,
         Some(own) => {
             let (layer, own) = own.split_once('.')?;
-            found(&LAYER, own).map(|name| format!("model.layers.{layer}.{name}.{end}"))
+            found(&LAYER, own, &format!("model.layers.{layer}."))?
         }
+    };
+    match (module.ends_with("e_score_correction"), others.shapes.contains_key(&module)) {
+        (true, _) => Some(format!("{module}_{end}")),
+        // Some models have experts as parameters of a module, not as modules.
+        (_, true) => Some(module),
+        (_, false) => Some(format!("{module}.{end}")),
     }
 }
 
@@ -105,10 +209,74 @@ fn text(source: &Checkpoint, key: &str) -> Option<String> {
     }
 }
 
+/// Returns the number of elements, or of blocks, in the last dimension.
+fn units(tensor: &Tensor, width: u64) -> u64 {
+    match &tensor.stored {
+        DType::Blocks(block) => width / block.elements.max(1),
+        _ => width,
+    }
+}
+
+fn too_large() -> Error {
+    Error::damaged("a tensor too large to count")
+}
+
+/// Returns a tensor whose elements, or blocks, are those of a layout of `shape`, from `offset` on.
+fn view(
+    like: &Tensor,
+    shape: Vec<u64>,
+    [from, dims]: [&[u64]; 2],
+    layout: &Layout,
+    offset: u64,
+) -> Result<Tensor> {
+    let numel = from.iter().try_fold(1u64, |all, dim| all.checked_mul(*dim));
+    let each = match &like.stored {
+        DType::Blocks(block) => block.bytes,
+        dtype => dtype.itemsize(),
+    };
+    let view = Strided {
+        storage: Arc::new(layout.clone()),
+        storage_len: numel.and_then(|numel| numel.checked_mul(each)).ok_or_else(too_large)?,
+        offset,
+        strides: contiguous_strides(dims).ok_or_else(too_large)?,
+    };
+    Ok(Tensor { shape, layout: Layout::Strided(view), storage: None, ..like.clone() })
+}
+
+/// Returns a matrix of a stack.
+fn matrix(stack: &Tensor, index: u64) -> Result<Tensor> {
+    let [matrices, rows, columns] = stack.shape[..] else { return Ok(stack.clone()) };
+    let width = units(stack, columns);
+    let offset = rows.checked_mul(width).and_then(|size| size.checked_mul(index));
+    let (from, dims) = ([matrices, rows, width], [rows, width]);
+    let shape = vec![rows, columns];
+    view(stack, shape, [&from, &dims], &stack.layout, offset.ok_or_else(too_large)?)
+}
+
+/// Returns two stacks whose matrices follow each other: `None` unless the result has this shape.
+fn joined(first: &Tensor, second: &Tensor, shape: &[u64]) -> Result<Option<Tensor>> {
+    let ([matrices, rows, columns], [_, more, _]) = (&first.shape[..], &second.shape[..]) else {
+        return Ok(None);
+    };
+    let all = [*matrices, rows.saturating_add(*more), *columns];
+    let alike = first.dtype == second.dtype && first.stored == second.stored;
+    if !alike || shape != all || second.shape != [*matrices, *more, *columns] {
+        return Ok(None);
+    }
+    let width = units(first, *columns);
+    let part = |tensor: &Tensor, rows: u64| Part {
+        shape: vec![*matrices, rows, width],
+        layout: tensor.layout.clone(),
+    };
+    let parts = vec![part(first, *rows), part(second, *more)];
+    let layout = Layout::Concat(Concat { axis: 1, parts });
+    let dims = [all[0], all[1], width];
+    view(first, all.to_vec(), [&dims, &dims], &layout, 0).map(Some)
+}
+
 /// Returns a tensor with its rows in the order that they have outside of llama.cpp: those of a head
 /// are stored as pairs of one of the first half and one of the second half.
 fn in_order(tensor: &Tensor, heads: u64) -> Result<Tensor> {
-    let large = || Error::damaged("a tensor too large to count");
     let each = match &tensor.stored {
         DType::Blocks(block) => block.elements,
         _ => 1,
@@ -122,10 +290,11 @@ fn in_order(tensor: &Tensor, heads: u64) -> Result<Tensor> {
     let Some(halves) = whole else { return Ok(tensor.clone()) };
     let half = rows / halves;
     let step = |count: u64| {
-        count.checked_mul(width).and_then(|step| i64::try_from(step).ok()).ok_or_else(large)
+        count.checked_mul(width).and_then(|step| i64::try_from(step).ok()).ok_or_else(too_large)
     };
     let shape = vec![heads, 2, half, width];
-    let len = tensor.numel().and_then(|numel| tensor.stored.bytes_of(numel)).ok_or_else(large)?;
+    let len =
+        tensor.numel().and_then(|numel| tensor.stored.bytes_of(numel)).ok_or_else(too_large)?;
     let view = Strided {
         storage: Arc::new(tensor.layout.clone()),
         storage_len: len,
@@ -142,7 +311,7 @@ fn in_order(tensor: &Tensor, heads: u64) -> Result<Tensor> {
         storage: Arc::new(Layout::Concat(Concat { axis: 0, parts: vec![part] })),
         storage_len: len,
         offset: 0,
-        strides: contiguous_strides(&matrix).ok_or_else(large)?,
+        strides: contiguous_strides(&matrix).ok_or_else(too_large)?,
     });
     Ok(Tensor { layout, storage: None, ..tensor.clone() })
 }
