@@ -79,9 +79,9 @@ pub use scratch::{Area, MemoryScratch, Scratch};
 pub use source::{File, FileId, FileSet, Siblings, Span};
 pub use tensor::{
     Arithmetic, ByteOrder, Chunk, Chunked, Chunks, CodePacking, CodeValues, Codes, Computed,
-    Concat, Deferred, Dequantised, Groups, Layout, Locate, Offset, Packed, Packing, Part, Product,
-    Quantizer, Relocation, Rounding, Scales, Strided, Tensor, TensorClass, contiguous_strides,
-    fortran_strides, numel,
+    Concat, Deferred, Dequantised, Groups, Layout, Locate, MAX_FIELDS, Offset, Packed, Packing,
+    Part, Product, Quantizer, Relocation, Rounding, Scales, Strided, Tensor, TensorClass,
+    contiguous_strides, fortran_strides, numel,
 };
 pub use text::Text;
 pub use unfolded::Unfolded;

@@ -7,8 +7,8 @@ use crate::{DType, Text, ValueId};
 
 pub use layout::{
     Arithmetic, Chunk, Chunked, Chunks, CodePacking, CodeValues, Codes, Computed, Concat, Deferred,
-    Dequantised, Groups, Layout, Locate, Offset, Packed, Packing, Part, Product, Rounding, Scales,
-    Strided,
+    Dequantised, Groups, Layout, Locate, MAX_FIELDS, Offset, Packed, Packing, Part, Product,
+    Rounding, Scales, Strided,
 };
 pub use relocation::Relocation;
 

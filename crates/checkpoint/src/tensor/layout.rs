@@ -5,7 +5,9 @@ mod dequantised;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-pub use dequantised::{CodePacking, CodeValues, Codes, Dequantised, Groups, Offset, Scales};
+pub use dequantised::{
+    CodePacking, CodeValues, Codes, Dequantised, Groups, MAX_FIELDS, Offset, Scales,
+};
 
 use crate::{FileSet, Result, Span, Tensor, Text};
 

@@ -472,6 +472,7 @@ fn grid(codes: &Codes, shape: [u64; 3], what: &str) -> Result<Grid> {
             CodePacking::Bytes => 8,
             CodePacking::AlongRow(bits) | CodePacking::AlongColumn(bits) => bits,
             CodePacking::Interleaved | CodePacking::HighFirst => 4,
+            CodePacking::Fields(widths) => widths.iter().max().copied().unwrap_or(0).into(),
         };
         let matrices = if matrices == 1 { String::new() } else { format!("{matrices} × ") };
         Error::damaged(format!(

@@ -61,6 +61,24 @@ pub enum CodePacking {
     Interleaved,
     /// Two codes of a row in a byte, the first in the high half.
     HighFirst,
+    /// Codes of several matrices in a word of 16 bits: fields of these widths, the lowest bits first.
+    /// Matrix `m` is field `m % n` of the stored matrix `m / n`, for `n` fields. The rest are 0.
+    Fields([u8; MAX_FIELDS]),
+}
+
+/// The most fields in a word of 16 bits.
+pub const MAX_FIELDS: usize = 16;
+
+impl CodePacking {
+    /// Returns the number of codes that its bits can hold.
+    pub fn codes(self) -> u64 {
+        match self {
+            Self::Bytes => 256,
+            Self::AlongRow(bits) | Self::AlongColumn(bits) => 1 << bits.min(8),
+            Self::Interleaved | Self::HighFirst => 16,
+            Self::Fields(widths) => 1 << widths.iter().max().copied().unwrap_or(0).min(8),
+        }
+    }
 }
 
 /// The values of codes.

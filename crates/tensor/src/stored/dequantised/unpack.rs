@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use statelens_checkpoint::CodePacking;
+use statelens_checkpoint::{CodePacking, MAX_FIELDS};
 
 /// The elements of a tensor that hold packed codes.
 #[derive(Debug)]
@@ -38,7 +38,17 @@ impl Grid {
             }
             CodePacking::Interleaved if unit == 32 => [matrices, rows, columns.div_ceil(8)],
             CodePacking::HighFirst if unit == 8 => [matrices, rows, columns.div_ceil(2)],
-            CodePacking::Bytes | CodePacking::Interleaved | CodePacking::HighFirst => return None,
+            CodePacking::Fields(widths) if unit == 16 => {
+                let sum: u32 = widths.iter().map(|width| u32::from(*width)).sum();
+                let fits = sum <= 16 && widths.iter().all(|width| *width <= 8);
+                let fields = fields(&widths);
+                let whole = fields > 0 && matrices.is_multiple_of(fields);
+                [matrices.checked_div(fields).filter(|_| fits && whole)?, rows, columns]
+            }
+            CodePacking::Bytes
+            | CodePacking::Interleaved
+            | CodePacking::HighFirst
+            | CodePacking::Fields(_) => return None,
         };
         let count = shape.iter().try_fold(1u64, |all, dim| all.checked_mul(*dim))?;
         (count == numel).then_some(Self { packing, shape, itemsize })
@@ -70,8 +80,17 @@ impl Grid {
                 let columns = scaled(&columns, 1, 2);
                 [matrices, rows, columns]
             }
+            CodePacking::Fields(widths) => {
+                let matrices = scaled(&matrices, 1, fields(&widths).max(1));
+                [matrices, rows, columns]
+            }
         }
     }
+}
+
+/// Returns the number of fields in a word.
+fn fields(widths: &[u8; MAX_FIELDS]) -> u64 {
+    widths.iter().filter(|width| **width > 0).count() as u64
 }
 
 /// Unpacks a box of codes from the bytes of the elements that hold it: a byte each.
@@ -116,6 +135,21 @@ pub(super) fn unpack(grid: &Grid, codes: &[Range<u64>; 3], bytes: &[u8]) -> Vec<
             let skip = skipped(&codes[2], &held[2], 1, 2);
             for (out, row) in out.chunks_exact_mut(columns).zip(bytes.chunks_exact(row_bytes)) {
                 high_first(row, skip, out);
+            }
+        }
+        CodePacking::Fields(widths) => {
+            let count = fields(&widths).max(1);
+            let words = bytes.as_chunks().0;
+            let size = rows * columns;
+            for (matrix, out) in codes[0].clone().zip(out.chunks_exact_mut(size)) {
+                // Both fit: a matrix of codes and the words that were read are in memory.
+                let (field, stored) = ((matrix % count) as usize, matrix / count - held[0].start);
+                let shift: u32 = widths[..field].iter().map(|width| u32::from(*width)).sum();
+                let mask = (1u16 << widths[field]) - 1;
+                let words = words.get(stored as usize * size..).unwrap_or_default();
+                for (out, word) in out.iter_mut().zip(words) {
+                    *out = (u16::from_le_bytes(*word) >> shift & mask) as u8;
+                }
             }
         }
     }
@@ -214,6 +248,23 @@ fn high_first(row: &[u8], skip: usize, out: &mut [u8]) {
 mod tests {
     use super::*;
 
+    fn two_fields() -> [u8; MAX_FIELDS] {
+        let mut widths = [0; MAX_FIELDS];
+        widths[..2].copy_from_slice(&[3, 7]);
+        widths
+    }
+
+    /// Fields are in the order of the matrices, the lowest bits first.
+    #[test]
+    fn fields_are_matrices() {
+        let grid = Grid::new(CodePacking::Fields(two_fields()), [4, 1, 2], 2, 4).unwrap();
+        let bytes: Vec<u8> =
+            [5u16 | 99 << 3, 1, 2 | 1 << 3, 7].iter().flat_map(|word| word.to_le_bytes()).collect();
+        assert_eq!(unpack(&grid, &[0..4, 0..1, 0..2], &bytes), [5, 1, 99, 0, 2, 7, 1, 0]);
+        assert!(Grid::new(CodePacking::Fields([2; MAX_FIELDS]), [16, 1, 1], 2, 1).is_none());
+        assert!(Grid::new(CodePacking::Fields(two_fields()), [3, 1, 2], 2, 4).is_none());
+    }
+
     /// Every box of codes is the same part of all of them.
     #[test]
     fn boxes_are_parts_of_the_whole() {
@@ -227,6 +278,7 @@ mod tests {
             (CodePacking::Bytes, 1),
             (CodePacking::Interleaved, 4),
             (CodePacking::HighFirst, 1),
+            (CodePacking::Fields(two_fields()), 2),
         ];
         for (packing, itemsize) in packings.chain(others) {
             let shape = [2u64, 11, 13];
