@@ -13,6 +13,7 @@ use statelens_convert::{
     CastRule, Change, Changed, Edit, OutputOptions, Pattern, Rename, RunReport,
 };
 use statelens_formats::Shards;
+use statelens_quantised::QuantisedWeight;
 use statelens_values::report_json;
 
 use crate::Checkpoint;
@@ -95,6 +96,8 @@ pub struct Written {
     pub changed: Vec<Changed>,
     /// The full name of the format: `Cerebras HDF5 0.5`.
     pub format: String,
+    /// The weights that were dequantised before, see [`ConversionPlan::dequantised`].
+    pub dequantised: Vec<QuantisedWeight>,
 }
 
 impl Written {
@@ -110,6 +113,8 @@ impl Written {
             removed: Vec<Cow<'a, str>>,
             cast: CastEffects,
             losses: &'a [Loss],
+            #[serde(skip_serializing_if = "<[_]>::is_empty")]
+            dequantised: &'a [QuantisedWeight],
         }
         report_json(&Report {
             output: self.output.to_string_lossy(),
@@ -120,6 +125,7 @@ impl Written {
             removed: path_texts(&self.removed),
             cast: CastEffects::new(&self.report, &self.changed),
             losses: &self.losses,
+            dequantised: &self.dequantised,
         })
     }
 }
@@ -133,6 +139,9 @@ pub struct ConversionPlan {
     pub changes: Vec<Change>,
     /// The full name of the format: `Cerebras HDF5 0.5`.
     pub format: String,
+    /// The weights that were dequantised in the source, for the report:
+    /// [`Checkpoint::dequantised`] returns them.
+    pub dequantised: Vec<QuantisedWeight>,
 }
 
 impl ConversionPlan {
@@ -145,7 +154,7 @@ impl ConversionPlan {
         files: &PlannedPaths,
         scanned: Option<&RunReport>,
     ) -> Result<String> {
-        let Self { plan, changes, format } = self;
+        let Self { plan, changes, format, dequantised } = self;
         #[derive(Serialize)]
         struct Report<'a> {
             output: &'a str,
@@ -159,6 +168,8 @@ impl ConversionPlan {
             #[serde(skip_serializing_if = "Option::is_none")]
             cast: Option<CastEffects>,
             losses: &'a [Loss],
+            #[serde(skip_serializing_if = "<[_]>::is_empty")]
+            dequantised: &'a [QuantisedWeight],
             keys: Vec<ChangeFields<'a>>,
         }
         let size = plan.size()?;
@@ -173,6 +184,7 @@ impl ConversionPlan {
             segments: Shares::of(plan)?,
             cast: scanned.map(|report| CastEffects::new(report, &report.worst(&plan.source))),
             losses: &plan.losses,
+            dequantised,
             keys: changes.iter().map(ChangeFields::from).collect(),
         }))
     }
@@ -188,7 +200,7 @@ impl ConversionPlan {
         limits: &Limits,
     ) -> Result<Self> {
         let (plan, changes) = output.plan(source, edit, cut, name, limits)?;
-        Ok(Self { plan, changes, format: output.format()? })
+        Ok(Self { plan, changes, format: output.format()?, dequantised: Vec::new() })
     }
 
     /// Writes the files as [`write_plan`] does.
@@ -220,14 +232,14 @@ impl ConversionPlan {
         output: &Path,
         write: impl FnOnce(Plan) -> Result<WrittenFiles>,
     ) -> Result<Written> {
-        let Self { plan, changes, format } = self;
+        let Self { plan, changes, format, dequantised } = self;
         // A large checkpoint has many changes, and they are not needed from here on.
         drop(changes);
         let (output, files) = (output.to_owned(), output_paths(&plan, output));
         let (losses, source) = (plan.losses.clone(), plan.source.clone());
         let WrittenFiles { report, removed } = write(plan)?;
         let (bytes, changed) = (report.bytes, report.worst(&source));
-        Ok(Written { output, files, removed, bytes, losses, report, changed, format })
+        Ok(Written { output, files, removed, bytes, losses, report, changed, format, dequantised })
     }
 }
 

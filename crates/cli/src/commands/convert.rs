@@ -12,6 +12,7 @@ use std::time::Instant;
 use statelens::parts::checkpoint::Checkpoint;
 use statelens::parts::convert::{Edit, OutputOptions};
 use statelens::parts::formats::{Shards, writing_of};
+use statelens::parts::quantised::QuantisedWeight;
 use statelens::report::PlannedPaths;
 use statelens::write::{FileOptions, Replace, output_paths, replaced_shards};
 use statelens::{ConversionPlan, Error, Result, Writing};
@@ -38,8 +39,9 @@ pub(crate) fn run(args: &Convert) -> CommandResult {
         destination = Some(Destination::of(&args.input, output, &args.edits, &args.writes)?);
     }
     let mut opened = super::open(&args.input, &args.common.with)?;
+    let mut dequantised = Vec::new();
     if let Some(dtype) = &args.dequantize {
-        opened = super::quantised::dense(&opened, dtype)?;
+        (opened, dequantised) = super::quantised::dense(&opened, dtype)?;
     }
     let (checkpoint, sources) = opened.into_parts();
     checkpoint.room(1_000)?;
@@ -49,8 +51,11 @@ pub(crate) fn run(args: &Convert) -> CommandResult {
     };
     names::stay(&args.input, &checkpoint, &edit, writing.id);
     edits::warn_of_unused(&args.edits, &edit, &checkpoint)?;
-    let job =
-        ConvertJob { edit, ..ConvertJob::new(destination, writing, &args.writes, &args.common) };
+    let job = ConvertJob {
+        edit,
+        dequantised,
+        ..ConvertJob::new(destination, writing, &args.writes, &args.common)
+    };
     if args.preview.dry_run {
         return job.show(&checkpoint, &sources, args.preview.scan);
     }
@@ -80,6 +85,8 @@ pub(crate) struct ConvertJob<'a> {
     pub(crate) common: &'a Common,
     /// How to split the output into shards, unless `writes` says so.
     pub(crate) cut: Shards,
+    /// The weights that were dequantised in the checkpoint.
+    pub(crate) dequantised: Vec<QuantisedWeight>,
 }
 
 impl<'a> ConvertJob<'a> {
@@ -90,7 +97,15 @@ impl<'a> ConvertJob<'a> {
         writes: &'a Writes,
         common: &'a Common,
     ) -> Self {
-        Self { destination, writing, edit: Edit::default(), writes, common, cut: Shards::One }
+        Self {
+            destination,
+            writing,
+            edit: Edit::default(),
+            writes,
+            common,
+            cut: Shards::One,
+            dequantised: Vec::new(),
+        }
     }
 
     /// Returns a job that writes a file without edits, in the format that `writes` names.
@@ -102,7 +117,8 @@ impl<'a> ConvertJob<'a> {
     fn plan(&self, checkpoint: &Arc<Checkpoint>) -> Result<ConversionPlan> {
         let (output, name) = (self.output(checkpoint), &*self.destination.file_name()?);
         let (source, cut) = (checkpoint.clone(), self.cut.clone());
-        let planned = ConversionPlan::new(source, &self.edit, &output, cut, name, limits())?;
+        let mut planned = ConversionPlan::new(source, &self.edit, &output, cut, name, limits())?;
+        planned.dequantised.clone_from(&self.dequantised);
         self.destination.check(&planned.plan)?;
         Ok(planned)
     }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use statelens::parts::checkpoint::{DType, visible};
-use statelens::parts::quantised::{QuantisedWeight, complete, with_original_names};
+use statelens::parts::quantised::{QuantisedWeight, complete, with_indices, with_original_names};
 use statelens::{Checkpoint, Error, Result};
 
 use crate::print::{counted, warn};
@@ -14,7 +14,11 @@ const SHOWN: usize = 20;
 /// Opens a checkpoint for reading values. Weights that are stored as codes and scales are tensors of
 /// numbers; their codes are read as they are if a key of `keys` names them.
 pub(super) fn open(file: &Path, with: &[PathBuf], keys: &[&str]) -> Result<Checkpoint> {
-    let opened = super::open(file, with)?;
+    shown(super::open(file, with)?, keys)
+}
+
+/// Returns a checkpoint for reading values, see [`open`].
+fn shown(opened: Checkpoint, keys: &[&str]) -> Result<Checkpoint> {
     let Some((shown, weights)) = opened.with_quantised_shown()? else { return Ok(opened) };
     for key in keys {
         let key = key.split_once('[').map_or(*key, |(key, _)| key);
@@ -24,6 +28,17 @@ pub(super) fn open(file: &Path, with: &[PathBuf], keys: &[&str]) -> Result<Check
     }
     report(&weights);
     Ok(shown)
+}
+
+/// Returns the checkpoint as it is stored, and as [`open`] does, until the process ends.
+pub(super) fn open_both(
+    file: &Path,
+    with: &[PathBuf],
+    keys: &[&str],
+) -> Result<(Checkpoint, &'static Checkpoint)> {
+    let stored = super::open(file, with)?;
+    let shown = shown(stored.clone(), keys)?;
+    Ok((stored, Box::leak(Box::new(shown))))
 }
 
 /// Opens a checkpoint as [`open`] does, until the process ends.
@@ -47,9 +62,12 @@ pub(super) fn listed(checkpoint: Checkpoint) -> Result<(Checkpoint, bool)> {
     }
 }
 
-/// Returns a checkpoint in which all weights are tensors of `dtype`. Fails if the values of a weight
-/// are not known.
-pub(super) fn dense(checkpoint: &Checkpoint, dtype: &str) -> Result<Checkpoint> {
+/// Returns a checkpoint in which all weights are tensors of `dtype`, and the weights that were
+/// quantised. Fails if the values of a weight are not known.
+pub(super) fn dense(
+    checkpoint: &Checkpoint,
+    dtype: &str,
+) -> Result<(Checkpoint, Vec<QuantisedWeight>)> {
     let dtype = DType::from_torch_name(dtype)
         .ok_or_else(|| Error::refused(format!("`{dtype}` is not a dtype")))?;
     let Some((dense, weights)) = checkpoint.dequantised(Some(&dtype))? else {
@@ -60,18 +78,27 @@ pub(super) fn dense(checkpoint: &Checkpoint, dtype: &str) -> Result<Checkpoint> 
     complete(&weights)?;
     report(&weights);
     warn(&summary(&weights));
-    Ok(dense)
+    Ok((dense, weights))
 }
 
 /// Returns both sides of a comparison in one form. If one is quantised and the other is not, weights
 /// are tensors of numbers on both. If one has llama.cpp's names, it gets those of Hugging Face.
 /// Also returns whether only one of them is quantised.
 pub(super) fn alike(left: Checkpoint, right: Checkpoint) -> Result<(Checkpoint, Checkpoint, bool)> {
-    let renamed = [with_original_names(left.inner())?, with_original_names(right.inner())?];
+    let (one, other) = (left.inner(), right.inner());
+    let renamed = [with_original_names(one, other)?, with_original_names(other, one)?];
     let (left, right) = match renamed {
         [Some(renamed), None] => (left.edited(renamed), right),
         [None, Some(renamed)] => (left, right.edited(renamed)),
         _ => (left, right),
+    };
+    let [left, right] = match [with_indices(left.inner())?, with_indices(right.inner())?] {
+        // Experts that are packed differently are equal if their indices are.
+        [Some(one), Some(other)] => {
+            report(&one.weights);
+            [left.edited(one.checkpoint), right.edited(other.checkpoint)]
+        }
+        _ => [left, right],
     };
     match (left.dequantised(None)?, right.dequantised(None)?) {
         (Some((dense, weights)), None) => {
@@ -114,6 +141,19 @@ fn report(weights: &[QuantisedWeight]) {
     let more = refused.count().saturating_sub(SHOWN);
     if more > 0 {
         warn(&format!("{} more are not dequantised", counted(more as u64, "weight")));
+    }
+    let indices: Vec<&QuantisedWeight> =
+        weights.iter().filter(|weight| weight.are_indices && weight.refused.is_none()).collect();
+    if let [first, ..] = indices[..] {
+        let beside: Vec<String> =
+            first.parts.iter().skip(1).map(|key| format!("`{}`", visible(key))).collect();
+        let beside = if beside.is_empty() { "no codebook".into() } else { beside.join(", ") };
+        warn(&format!(
+            "{} shown as indices into codebooks, not as weights: `{}`, {}, with {beside}",
+            counted(indices.len() as u64, "tensor"),
+            visible(&first.key),
+            first.scheme,
+        ));
     }
     let mut inferred = weights.iter().filter(|weight| !weight.inferred.is_empty()).peekable();
     if let Some(first) = inferred.peek() {

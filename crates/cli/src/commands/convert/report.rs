@@ -16,7 +16,7 @@ pub(super) fn show(
     files: &PlannedPaths,
     printer: &mut Printer,
 ) -> Result<(), Failure> {
-    let ConversionPlan { plan, changes, format } = &forecast.planned;
+    let ConversionPlan { plan, changes, format, .. } = &forecast.planned;
     let (size, shares) = (plan.size()?, Shares::of(plan)?);
     let (exact, bytes) = (matches!(size, Size::Exact(_)), size.bytes());
     let PlannedPaths { paths, removed } = files;
