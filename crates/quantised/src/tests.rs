@@ -5,7 +5,10 @@ use std::path::{Path, PathBuf};
 use sha2::{Digest, Sha256};
 use statelens_checkpoint::{Checkpoint, DType, FileSet, Layout, Limits, Memory, Tensor, Unwatched};
 
-use super::{Dequantisation, complete, dequantise, shown};
+use super::{
+    Dequantisation, ScaleFault, complete, dequantise, scale_faults, shown, with_indices,
+    with_original_names,
+};
 
 fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/quantized")
@@ -357,4 +360,284 @@ fn dtypes_of_torch_match_torch() {
         let number = f32::from_le_bytes(*number);
         assert!(number.to_bits().abs_diff(expected.to_bits()) <= 1, "{number} {expected}");
     }
+}
+
+/// The tensors of torchao and quanto match what these libraries compute; the codes of four bits of
+/// quanto are refused by name.
+#[test]
+fn objects_of_pickles_match_their_libraries() {
+    let folder = fixtures().join("../quantized_torch");
+    for name in ["torchao_int8", "torchao_fp8", "quanto_int8", "quanto_fp8"] {
+        let text = std::fs::read(folder.join(format!("{name}.expected.json"))).unwrap();
+        let expected: serde_json::Value = serde_json::from_slice(&text).unwrap();
+        let bytes = std::fs::read(folder.join(format!("{name}.pt"))).unwrap();
+        let stored = open(vec![(format!("{name}.pt"), bytes)]);
+        let found = view(&stored);
+        complete(&found.weights).unwrap();
+        let keys: Vec<String> =
+            found.checkpoint.leaves().iter().map(|leaf| leaf.flat.to_string()).collect();
+        assert_eq!(keys, ["0.weight"], "{name}");
+        let entry = &expected["entries"][0];
+        let bytes = read(&found.checkpoint, tensor(&found.checkpoint, "0.weight"));
+        let hash: String =
+            Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(entry["sha256"], hash, "{name}");
+    }
+    let bytes = std::fs::read(folder.join("quanto_int4.pt")).unwrap();
+    let found = view(&open(vec![("quanto_int4.pt".into(), bytes)]));
+    let why = complete(&found.weights).unwrap_err().to_string();
+    assert!(why.contains("0.weight") && why.contains("shape of the weight is not stored"), "{why}");
+}
+
+/// Returns a safetensors file.
+fn safetensors(tensors: &[(&str, &str, &[u64], Vec<u8>)]) -> Vec<u8> {
+    let (mut header, mut data) = (serde_json::Map::new(), Vec::new());
+    for (name, dtype, shape, bytes) in tensors {
+        let offsets = [data.len(), data.len() + bytes.len()];
+        let entry = serde_json::json!({"dtype": dtype, "shape": shape, "data_offsets": offsets});
+        header.insert((*name).to_owned(), entry);
+        data.extend_from_slice(bytes);
+    }
+    let header = serde_json::Value::from(header).to_string();
+    let mut out = (header.len() as u64).to_le_bytes().to_vec();
+    out.extend_from_slice(header.as_bytes());
+    out.extend_from_slice(&data);
+    out
+}
+
+/// The layout of `WQLinear_GEMV` in AutoAWQ: nibbles along the inputs, groups that are padded to
+/// eight.
+#[test]
+fn gemv_of_awq_matches_its_formula() {
+    let (outputs, inputs, groups) = (3u32, 64u32, 2u32);
+    let code = |row: u32, column: u32| (row * 7 + column * 5 + column / 9) % 16;
+    let zero = |row: u32, group: u32| (row + 3 * group + 6) % 16;
+    let words = |count: u32, of: &dyn Fn(u32, u32) -> u32| -> Vec<u8> {
+        let all = (0..outputs).flat_map(|row| (0..count).map(move |word| (row, word)));
+        let word = |(row, word)| {
+            (0..8).fold(0u32, |all, at| all | of(row, word * 8 + at) << (4 * at)).to_le_bytes()
+        };
+        all.flat_map(word).collect()
+    };
+    // float16: 1, 2, then padding of NaN that is not read.
+    let scales = (0..outputs).flat_map(|_| [0x3c00u16, 0x4000].into_iter().chain([0x7e00; 6]));
+    let file = safetensors(&[
+        ("l.qweight", "I32", &[3, 8], words(8, &code)),
+        (
+            "l.qzeros",
+            "I32",
+            &[3, 1],
+            words(1, &|row, at| if at < groups { zero(row, at) } else { 0 }),
+        ),
+        ("l.scales", "F16", &[3, 8], scales.flat_map(u16::to_le_bytes).collect()),
+    ]);
+    let config = br#"{"quantization_config": {"quant_method": "awq", "version": "gemv", "bits": 4, "group_size": 32}}"#;
+    let stored =
+        open(vec![("model.safetensors".into(), file), ("config.json".into(), config.to_vec())]);
+    let found = view(&stored);
+    complete(&found.weights).unwrap();
+    let bytes = read(&found.checkpoint, tensor(&found.checkpoint, "l.weight"));
+    let numbers: Vec<f32> =
+        bytes.as_chunks().0.iter().map(|four| f32::from_le_bytes(*four)).collect();
+    let number = |row: u32, column: u32| {
+        let group = column / 32;
+        (code(row, column) as f32 - zero(row, group) as f32) * (1 << group) as f32
+    };
+    let expected: Vec<f32> =
+        (0..outputs).flat_map(|row| (0..inputs).map(move |column| number(row, column))).collect();
+    assert_eq!(numbers, expected);
+}
+
+/// Layouts that are not known are refused by name.
+#[test]
+fn refuses_the_layout_of_marlin() {
+    let file = safetensors(&[
+        ("l.B", "I32", &[4, 128], vec![0; 2048]),
+        ("l.s", "F16", &[1, 64], vec![0; 128]),
+    ]);
+    let found = view(&open(vec![("model.safetensors".into(), file)]));
+    let why = complete(&found.weights).unwrap_err().to_string();
+    assert!(why.contains("`l.weight`, GPTQ in the format marlin"), "{why}");
+}
+
+/// Returns the faults of a fixture in which elements of a tensor are other bytes.
+fn faults(name: &str, key: &str, changes: &[(usize, &[u8])]) -> Vec<ScaleFault> {
+    let mut files = files(name);
+    let bytes = &mut files[0].1;
+    let len = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
+    let header: serde_json::Value = serde_json::from_slice(&bytes[8..8 + len]).unwrap();
+    let start = 8 + len + header[key]["data_offsets"][0].as_u64().unwrap() as usize;
+    for (index, new) in changes {
+        let at = start + index * new.len();
+        bytes[at..at + new.len()].copy_from_slice(new);
+    }
+    scale_faults(&open(files), &|_| true, &mut Unwatched).unwrap()
+}
+
+#[test]
+fn sound_weights_have_no_faults() {
+    for name in names() {
+        let found = scale_faults(&open(files(&name)), &|_| true, &mut Unwatched).unwrap();
+        assert_eq!(found, [], "{name}");
+    }
+}
+
+#[test]
+fn finds_scales_that_are_not_numbers() {
+    let counts = |faults: Vec<ScaleFault>| {
+        let [fault] = &faults[..] else { panic!("{faults:?}") };
+        assert!(fault.scales > 0 && fault.others.is_empty(), "{fault:?}");
+        (fault.key.clone(), fault.nan, fault.inf, fault.zero)
+    };
+    // float16: NaN, infinity, negative zero.
+    let bad: &[(usize, &[u8])] = &[(0, &[0x00, 0x7e]), (3, &[0x00, 0xfc]), (5, &[0x00, 0x80])];
+    assert_eq!(counts(faults("gptq_4bit", "l.scales", bad)), ("l.weight".into(), 1, 1, 1));
+    assert_eq!(counts(faults("awq_gemm", "l.scales", bad)), ("l.weight".into(), 1, 1, 1));
+    // An exponent of 255 is NaN.
+    let found =
+        faults("mxfp4_moe", &first_ending("mxfp4_moe", "gate_up_proj_scales"), &[(2, &[255])]);
+    assert_eq!((found[0].nan, found[0].inf), (1, 0));
+    assert!(found[0].text().starts_with("of ") && found[0].text().ends_with("1 is NaN"));
+}
+
+/// Returns the first key of a fixture that ends like this.
+fn first_ending(name: &str, end: &str) -> String {
+    let stored = open(files(name));
+    let leaves = stored.leaves();
+    let leaf = leaves.iter().find(|leaf| leaf.flat.to_string().ends_with(end));
+    leaf.unwrap_or_else(|| panic!("no {end}")).flat.to_string()
+}
+
+#[test]
+fn finds_groups_out_of_range_and_missing_parts() {
+    let found = faults("gptq_4bit_actorder", "l.g_idx", &[(7, &99i32.to_le_bytes())]);
+    let [fault] = &found[..] else { panic!("{found:?}") };
+    assert!(
+        fault.others[0].contains("1 codes are in a group") && fault.others[0].contains("99 at 7")
+    );
+    let mut cut = files("awq_gemm");
+    cut[0].1 = without(&cut[0].1, |header| header.retain(|key, _| !key.ends_with(".scales")));
+    let found = scale_faults(&open(cut), &|_| true, &mut Unwatched).unwrap();
+    assert!(found[0].others[0].contains("scales` is missing"), "{found:?}");
+}
+
+/// llama.cpp's stacks of experts become one tensor for each expert, with the names of the other side.
+#[test]
+fn experts_of_llama_cpp_get_their_names() {
+    let file = |tensors: &[(&str, &[u64], Vec<f32>)]| {
+        let tensors: Vec<_> = tensors
+            .iter()
+            .map(|(name, shape, numbers)| {
+                let bytes = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+                (*name, "F32", *shape, bytes)
+            })
+            .collect();
+        open(vec![("model.safetensors".into(), safetensors(&tensors))])
+    };
+    let numbers = |from: u32, count: u32| (from..from + count).map(|at| at as f32).collect();
+    let stacked = file(&[
+        ("token_embd.weight", &[1], vec![0.0]),
+        ("blk.3.ffn_gate_exps.weight", &[2, 2, 3], numbers(0, 12)),
+        ("blk.3.ffn_up_exps.weight", &[2, 2, 3], numbers(100, 12)),
+        ("blk.3.ffn_down_exps.weight", &[2, 3, 2], numbers(200, 12)),
+        ("blk.3.ffn_gate_inp.weight", &[2, 3], numbers(300, 6)),
+    ]);
+    let named = |other: &Checkpoint| with_original_names(&stacked, other).unwrap().unwrap();
+    let floats = |checkpoint: &Checkpoint, key: &str| -> Vec<f32> {
+        let bytes = read(checkpoint, tensor(checkpoint, key));
+        bytes.as_chunks().0.iter().map(|four| f32::from_le_bytes(*four)).collect()
+    };
+    let keys = |checkpoint: &Checkpoint| -> Vec<String> {
+        checkpoint.leaves().iter().map(|leaf| leaf.flat.to_string()).collect()
+    };
+    let qwen = named(&file(&[("model.layers.3.mlp.experts.0.up_proj.weight", &[1], vec![0.0])]));
+    assert_eq!(
+        floats(&qwen, "model.layers.3.mlp.experts.1.gate_proj.weight"),
+        numbers(6, 6) as Vec<f32>
+    );
+    assert_eq!(tensor(&qwen, "model.layers.3.mlp.experts.0.down_proj.weight").shape, [3, 2]);
+    assert!(keys(&qwen).contains(&"model.layers.3.mlp.gate.weight".to_owned()));
+    let mixtral = named(&file(&[
+        ("model.layers.3.block_sparse_moe.experts.0.w1.weight", &[1], vec![0.0]),
+        ("model.layers.3.block_sparse_moe.experts.0.w2.weight", &[1], vec![0.0]),
+        ("model.layers.3.block_sparse_moe.experts.0.w3.weight", &[1], vec![0.0]),
+        ("model.layers.3.block_sparse_moe.gate.weight", &[1], vec![0.0]),
+    ]));
+    let w3 = "model.layers.3.block_sparse_moe.experts.0.w3.weight";
+    assert_eq!(floats(&mixtral, w3), numbers(100, 6) as Vec<f32>);
+    assert!(keys(&mixtral).contains(&"model.layers.3.block_sparse_moe.gate.weight".to_owned()));
+    // transformers 5 has the gates and up projections of all experts in one tensor.
+    let fused = named(&file(&[
+        ("model.layers.3.mlp.experts.gate_up_proj", &[2, 4, 3], numbers(0, 24)),
+        ("model.layers.3.mlp.experts.down_proj", &[2, 3, 2], numbers(0, 12)),
+    ]));
+    let both = floats(&fused, "model.layers.3.mlp.experts.gate_up_proj");
+    let expected: Vec<f32> =
+        [0, 100, 6, 106].iter().flat_map(|from| numbers(*from, 6) as Vec<f32>).collect();
+    assert_eq!(both, expected);
+    assert_eq!(
+        floats(&fused, "model.layers.3.mlp.experts.down_proj"),
+        numbers(200, 12) as Vec<f32>
+    );
+    assert_eq!(keys(&fused).len(), 4);
+}
+
+/// Packed experts are shown as indices; experts that are packed differently are equal if their
+/// indices are. Their weights are not claimed.
+#[test]
+fn experts_in_words_are_indices() {
+    // Four experts of two values: widths of 4, or of 3 and 5 bits.
+    let indices = [[1u16, 7], [2, 6], [3, 5], [4, 0]];
+    let packed = |widths: &[u16], about: (&str, String)| {
+        let words: Vec<u8> = indices
+            .chunks(widths.len())
+            .flat_map(|experts| {
+                (0..2).flat_map(move |at| {
+                    let mut shift = 0;
+                    let fields = experts.iter().zip(widths).map(|(expert, width)| {
+                        shift += width;
+                        expert[at] << (shift - width)
+                    });
+                    fields.sum::<u16>().to_le_bytes()
+                })
+            })
+            .collect();
+        let stored = indices.len() / widths.len();
+        let mut file = safetensors(&[
+            ("l.moe.down_proj", "U16", &[stored as u64, 1, 2], words),
+            ("l.moe.codebook", "F32", &[1], vec![0; 4]),
+        ]);
+        let len = u64::from_le_bytes(file[..8].try_into().unwrap()) as usize;
+        let mut header: serde_json::Value = serde_json::from_slice(&file[8..8 + len]).unwrap();
+        header["__metadata__"] = serde_json::json!({ about.0: about.1 });
+        let header = header.to_string();
+        file = [&(header.len() as u64).to_le_bytes(), header.as_bytes(), &file[8 + len..]].concat();
+        open(vec![("model.safetensors".into(), file)])
+    };
+    let schema = |widths: &str| {
+        format!(r#"{{"json_value": "{{\"quantization_schema\": {{\"bit_widths\": {widths}}}}}"}}"#)
+    };
+    let by_key = packed(&[4, 4, 4, 4], ("l.moe.down_proj.__metadata__", schema("[4, 4, 4, 4]")));
+    let by_projection = packed(
+        &[3, 5],
+        (
+            "codebook_packing_schema.__metadata__",
+            r#"{"string_value": "{\"down_proj\": {\"bit_widths\": [3, 5]}}"}"#.into(),
+        ),
+    );
+    for stored in [by_key, by_projection] {
+        let view = shown(&stored).unwrap().unwrap();
+        let weight = &view.weights[0];
+        assert_eq!(weight.parts, ["l.moe.down_proj", "l.moe.codebook"]);
+        let experts = tensor(&view.checkpoint, "l.moe.down_proj");
+        assert_eq!((&experts.dtype, &experts.shape[..]), (&DType::U8, &[4u64, 1, 2][..]));
+        assert_eq!(read(&view.checkpoint, experts), [1, 7, 2, 6, 3, 5, 4, 0]);
+        let alone = with_indices(&stored).unwrap().unwrap();
+        assert_eq!(read(&alone.checkpoint, tensor(&alone.checkpoint, "l.moe.down_proj"))[6], 4);
+        let why = complete(&self::view(&stored).weights).unwrap_err().to_string();
+        assert!(why.contains("l.moe.down_proj") && why.contains("not public"), "{why}");
+    }
+    let wide = packed(&[4, 4, 4, 4], ("l.moe.down_proj.__metadata__", schema("[9, 9]")));
+    let why = complete(&view(&wide).weights).unwrap_err().to_string();
+    assert!(why.contains("fields of [9, 9] bits"), "{why}");
 }
