@@ -370,6 +370,9 @@ impl Common {
         match (groups, &self.listed[at]) {
             (Groups::Listed(..), Some(list)) => {
                 let list = &list[range.start as usize..range.end as usize];
+                if let Some(runs) = runs(list) {
+                    return runs;
+                }
                 Lines::Listed(list.iter().map(|group| (group - of_groups.start) as usize).collect())
             }
             (Groups::Every(each), _) | (Groups::Listed(_, each), None) => {
@@ -391,6 +394,22 @@ enum Lines {
     Runs { first: usize, each: usize },
     /// The group of each.
     Listed(Vec<usize>),
+}
+
+/// Returns a list of groups as runs, if it has each group once, in order, with as many lines as the
+/// others: the last may have fewer, and so may the first. That is how most lists are.
+fn runs(list: &[u64]) -> Option<Lines> {
+    let len = |list: &[u64]| {
+        let first = list.first()?;
+        Some(list.iter().take_while(|group| *group == first).count())
+    };
+    let first = len(list)?;
+    let each = len(&list[first..]).unwrap_or(first);
+    let start = list.first().copied().unwrap_or(0);
+    let group = |at: usize| if at < first { 0 } else { 1 + (at - first) / each };
+    let alike = first <= each || first == list.len();
+    let in_order = list.iter().enumerate().all(|(at, found)| *found == start + group(at) as u64);
+    (alike && in_order).then_some(Lines::Runs { first, each })
 }
 
 /// A part while it is read.

@@ -77,23 +77,33 @@ pub(super) fn swapped(all: &[f32], shape: [usize; 3]) -> Vec<f32> {
 }
 
 /// Swaps the rows and columns of each matrix of codes, eight of both at a time.
+///
+/// Rows of matrices are often a power of two apart, so that a square of them shares a few lines of the
+/// cache. Each square is therefore copied, swapped, and written row by row.
 pub(super) fn swapped_codes(all: &[u8], shape: [usize; 3]) -> Vec<u8> {
     let [_, rows, columns] = shape;
     let mut out = vec![0; all.len()];
     let size = (rows * columns).max(1);
-    let (even_rows, even_columns) = (rows - rows % 8, columns - columns % 8);
+    let (even_rows, even_columns) = (rows - rows % SQUARE, columns - columns % SQUARE);
+    let (mut tile, mut turned) = ([0; SQUARE * SQUARE], [0; SQUARE * SQUARE]);
     for (from, to) in all.chunks_exact(size).zip(out.chunks_exact_mut(size)) {
-        for top in (0..even_rows).step_by(SQUARE) {
-            for left in (0..even_columns).step_by(SQUARE) {
-                for row in (top..even_rows.min(top + SQUARE)).step_by(8) {
-                    for column in (left..even_columns.min(left + SQUARE)).step_by(8) {
-                        eight(
-                            &from[row * columns + column..],
-                            columns,
-                            &mut to[column * rows + row..],
-                            rows,
-                        );
+        for left in (0..even_columns).step_by(SQUARE) {
+            for top in (0..even_rows).step_by(SQUARE) {
+                for (line, from) in
+                    tile.chunks_exact_mut(SQUARE).zip(from[top * columns..].chunks(columns))
+                {
+                    line.copy_from_slice(&from[left..left + SQUARE]);
+                }
+                for row in (0..SQUARE).step_by(8) {
+                    for column in (0..SQUARE).step_by(8) {
+                        let to = &mut turned[column * SQUARE + row..];
+                        eight(&tile[row * SQUARE + column..], SQUARE, to, SQUARE);
                     }
+                }
+                for (line, to) in
+                    turned.chunks_exact(SQUARE).zip(to[left * rows..].chunks_mut(rows))
+                {
+                    to[top..top + SQUARE].copy_from_slice(line);
                 }
             }
         }
@@ -320,7 +330,7 @@ mod tests {
 
     #[test]
     fn swaps_matrices_of_any_size() {
-        for (rows, columns) in [(1, 1), (8, 8), (16, 8), (7, 19), (70, 65), (9, 130)] {
+        for (rows, columns) in [(1, 1), (8, 8), (64, 64), (7, 19), (70, 65), (9, 130), (128, 200)] {
             let codes: Vec<u8> =
                 (0..2 * rows * columns).map(|at| (at * 7 + at / 251) as u8).collect();
             let floats: Vec<f32> = codes.iter().map(|code| f32::from(*code)).collect();

@@ -203,8 +203,15 @@ fn columnwise(words: &[u32], bits: usize, skip: usize, columns: usize, out: &mut
 }
 
 fn interleaved(row: &[u8], skip: usize, out: &mut [u8]) {
-    let codes =
-        |[a, b, c, d]: [u8; 4]| [a & 15, c & 15, a >> 4, c >> 4, b & 15, d & 15, b >> 4, d >> 4];
+    // The four codes of the low half are at even places, those of the high half at odd ones.
+    let spread = |half: u64| {
+        let bytes = (half | half << 24) & 0x0000_00ff_0000_00ff;
+        (bytes | bytes << 12) & 0x000f_000f_000f_000f
+    };
+    let codes = |word: [u8; 4]| {
+        let word = u64::from(u32::from_le_bytes(word));
+        (spread(word & 0xffff) | spread(word >> 16) << 8).to_le_bytes()
+    };
     let mut words = row.as_chunks::<4>().0.iter();
     let mut out = out;
     if skip > 0
