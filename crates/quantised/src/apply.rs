@@ -24,7 +24,7 @@ pub struct Dequantisation {
 }
 
 /// A weight that is stored as codes and scales.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct QuantisedWeight {
     /// The flat key of the weight.
     pub key: String,
@@ -345,7 +345,8 @@ fn found<'a>(
         {
             parts.insert("_data._data".into(), *codes);
         }
-        let set = Set { files: &source.files, settings, module, parts };
+        let attributes = source.raw_attributes(source.root());
+        let set = Set { files: &source.files, settings, attributes, module, parts };
         all.extend(schemes::recognise(&set));
     }
     all

@@ -245,9 +245,12 @@ fn has_codes(files: &FileSet, of: &Dequantised, tensor: &Tensor, group: u64) -> 
     let [group_rows, group_columns] = [of.groups[0].count(rows), of.groups[1].count(columns)];
     let of_matrix = group_rows.saturating_mul(group_columns).max(1);
     let (matrix, within) = (group / of_matrix, group % of_matrix);
-    let (top, left) =
-        (within / group_columns.max(1) * down, within % group_columns.max(1) * across);
-    let (bottom, right) = (rows.min(top + down), columns.min(left + across));
+    let (top, left) = (
+        (within / group_columns.max(1)).saturating_mul(down),
+        (within % group_columns.max(1)).saturating_mul(across),
+    );
+    let (bottom, right) =
+        (rows.min(top.saturating_add(down)), columns.min(left.saturating_add(across)));
     let mut ones = of.clone();
     let shape = ones.scales.tensor.shape.clone();
     ones.scales.tensor = Tensor::new(DType::F32, shape, Layout::Fill(1f32.to_le_bytes().into()));

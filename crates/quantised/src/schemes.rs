@@ -22,7 +22,7 @@ use crate::set::{Found, Set, contradicts};
 
 /// Whether a dict with a tensor of this name may have quantised weights.
 pub(crate) fn is_telling(name: &str) -> bool {
-    const NAMES: [&str; 13] = [
+    const NAMES: [&str; 14] = [
         "qweight",
         "weight_packed",
         "absmax",
@@ -34,6 +34,7 @@ pub(crate) fn is_telling(name: &str) -> bool {
         "weight_scale_inv",
         "_scale",
         "qdata",
+        "_weight_qdata",
         "packed_weight",
         "B",
     ];
@@ -48,6 +49,7 @@ pub(crate) fn recognise<'a>(set: &Set<'a>) -> Vec<Found<'a>> {
         .or_else(|| gptq::find(set))
         .or_else(|| gptq::marlin(set))
         .or_else(|| quanto::find(set))
+        .or_else(|| torchao::flat(set))
         .or_else(|| compressed::packed(set))
         .or_else(|| mlx::find(set))
         .or_else(|| scaled::find(set));

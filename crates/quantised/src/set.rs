@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use statelens_checkpoint::{Dequantised, Error, FileSet, Result, Tensor, ValueId};
+use statelens_checkpoint::{Dequantised, Error, FileSet, Result, Tensor, Text, ValueId};
 
 use crate::settings::Settings;
 
@@ -18,6 +18,8 @@ pub(crate) struct SetPart<'a> {
 pub(crate) struct Set<'a> {
     pub(crate) files: &'a FileSet,
     pub(crate) settings: &'a Settings,
+    /// The attributes of the root: the metadata of a safetensors file.
+    pub(crate) attributes: &'a [(Text, Text)],
     /// The name of the module, empty for the dict itself.
     pub(crate) module: &'a str,
     pub(crate) parts: HashMap<String, SetPart<'a>>,

@@ -389,6 +389,34 @@ fn objects_of_pickles_match_their_libraries() {
     assert!(why.contains("0.weight") && why.contains("shape of the weight is not stored"), "{why}");
 }
 
+/// In safetensors, the class of a tensor of torchao is in the metadata.
+#[test]
+fn torchao_in_safetensors() {
+    let tensors = [
+        ("l._weight_qdata", "I8", &[2u64, 2][..], vec![1, 0xfe, 3, 4]),
+        ("l._weight_scale", "F32", &[2, 1], [0.5f32, 2.0].map(f32::to_le_bytes).concat()),
+        ("l._weight_zero_point", "I8", &[2, 1], vec![0, 1]),
+    ];
+    let file = safetensors(&tensors);
+    let of_class = |class: &str| {
+        without(&file, |header| {
+            let about = serde_json::json!({"_type": class, "_data": {}}).to_string();
+            header.insert("__metadata__".into(), serde_json::json!({"l.weight": about}));
+        })
+    };
+    let found = |file| view(&open(vec![("model.safetensors".into(), file)]));
+    let known = found(of_class("Int8Tensor"));
+    complete(&known.weights).unwrap();
+    assert!(known.weights[0].inferred.is_empty());
+    let bytes = read(&known.checkpoint, tensor(&known.checkpoint, "l.weight"));
+    let expected = [0.5f32, -1.0, 4.0, 6.0].map(f32::to_le_bytes).concat();
+    assert_eq!(bytes, expected);
+    assert_eq!(known.checkpoint.leaves().len(), 1);
+    assert_eq!(found(file.clone()).weights[0].inferred, ["Int8Tensor"]);
+    let why = complete(&found(of_class("Int4Tensor")).weights).unwrap_err().to_string();
+    assert!(why.contains("how Int4Tensor places its codes is not known"), "{why}");
+}
+
 /// Returns a safetensors file.
 fn safetensors(tensors: &[(&str, &str, &[u64], Vec<u8>)]) -> Vec<u8> {
     let (mut header, mut data) = (serde_json::Map::new(), Vec::new());
