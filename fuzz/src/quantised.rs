@@ -5,11 +5,14 @@ use statelens_tensor::elements;
 
 use crate::READ;
 
-/// Opens a file, and reads the beginning and the end of each quantised weight as numbers.
+/// Opens a file, checks the scales of its quantised weights, and reads the beginning and the end of
+/// each as numbers.
 pub(crate) fn run(bytes: &[u8]) {
     let files = FileSet::single("model.safetensors", Memory::from(bytes.to_vec()));
     let opened = statelens_formats::open(files, &Limits::default(), &mut Unwatched);
     let Ok(checkpoint) = opened else { return };
+    drop(statelens_quantised::scale_faults(&checkpoint, &|_| true, &mut Unwatched));
+    drop(statelens_quantised::with_indices(&checkpoint));
     let Ok(Some(found)) = statelens_quantised::dequantise(&checkpoint, None) else { return };
     for tensor in found.checkpoint.tensors() {
         if !matches!(tensor.layout, Layout::Dequantised(_)) {

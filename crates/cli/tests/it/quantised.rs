@@ -186,3 +186,80 @@ fn shows_bytes_as_other_dtypes() {
     let refused = run(["show", &source, "m.nf4.weight", "--as", "float32"]).failed();
     assert!(refused.contains("a dtype of the same width"), "{refused}");
 }
+
+/// Overwrites the first bytes of a tensor of a safetensors file.
+fn overwrite(path: &Path, key: &str, new: &[u8]) {
+    let mut bytes = fs::read(path).unwrap();
+    let len = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
+    let header: Value = serde_json::from_slice(&bytes[8..8 + len]).unwrap();
+    let at = 8 + len + header[key]["data_offsets"][0].as_u64().unwrap() as usize;
+    bytes[at..at + new.len()].copy_from_slice(new);
+    fs::write(path, bytes).unwrap();
+}
+
+/// Scales that are zero or NaN are found by `verify --finite` and by `stats --fail-on`.
+#[test]
+fn finds_faults_of_scales() {
+    let folder = Folder::new();
+    let source = copied(&folder, "gptq_4bit");
+    let sound = run(["stats", &source, "--fail-on", "nan,inf,zero,scales"]);
+    assert_eq!(sound.code, Some(0), "{}{}", sound.out, sound.err);
+    assert_eq!(run(["verify", "--finite", &source]).code, Some(0));
+    // A scale of zero: all numbers are finite.
+    overwrite(Path::new(&source), "l.scales", &[0, 0]);
+    assert_eq!(run(["stats", &source, "--fail-on", "nan,inf"]).code, Some(0));
+    for what in ["zero", "scales"] {
+        let ran = run(["stats", &source, "--fail-on", what]);
+        assert_eq!(ran.code, Some(1), "{what}");
+        assert!(ran.out.contains("1 is zero, though their codes are not"), "{}", ran.out);
+    }
+    let ran = run(["verify", "--finite", &source]);
+    assert_eq!(ran.code, Some(1));
+    assert!(ran.out.contains("l.weight"), "{}", ran.out);
+    let json = run(["verify", "--finite", "--json", &source]).json();
+    assert_eq!((&json["sound"], &json["scales"][0]["zero"]), (&false.into(), &1.into()), "{json}");
+    assert_eq!(run(["verify", &source]).code, Some(0));
+    overwrite(Path::new(&source), "l.scales", &[0, 0x7e]);
+    let json = run(["stats", "--json", &source, "--fail-on", "nan"]).json();
+    assert_eq!(json["scales"][0]["nan"], 1, "{json}");
+
+    // Two blocks of Q8_0. The scale of the second is zero; its codes are, or are not.
+    let gguf = folder.file("zero.gguf");
+    let blocks = |second: u8| {
+        let name: &[u8] = b"w";
+        let mut bytes = [&b"GGUF"[..], &3u32.to_le_bytes(), &1u64.to_le_bytes(), &[0; 8]].concat();
+        bytes.extend([&(name.len() as u64).to_le_bytes(), name, &1u32.to_le_bytes()].concat());
+        bytes.extend([&64u64.to_le_bytes()[..], &8u32.to_le_bytes(), &[0; 8]].concat());
+        bytes.resize(bytes.len().next_multiple_of(32), 0);
+        bytes.extend([&[0x00, 0x3c][..], &[1; 32], &[0, 0], &[second; 32]].concat());
+        fs::write(&gguf, bytes).unwrap();
+    };
+    blocks(0);
+    assert_eq!(run(["verify", "--finite", &text(&gguf)]).code, Some(0));
+    blocks(1);
+    let gguf = text(&gguf);
+    let ran = run(["verify", "--finite", &gguf]);
+    assert_eq!(ran.code, Some(1), "{}", ran.out);
+    assert!(ran.out.contains("1 is zero, though their codes are not"), "{}", ran.out);
+    assert_eq!(run(["stats", &gguf, "--fail-on", "scales"]).code, Some(1));
+    assert_eq!(run(["stats", &gguf, "--fail-on", "nan,inf,constant"]).code, Some(0));
+}
+
+/// The JSON of a conversion lists what was dequantised.
+#[test]
+fn conversions_list_what_was_dequantised() {
+    let folder = Folder::new();
+    let source = copied(&folder, "gptq_4bit");
+    let dense = text(&folder.file("dense/model.safetensors"));
+    for more in [&["--dry-run"][..], &[]] {
+        let words = ["convert", &source, &dense, "--dequantize", "float32", "--json"];
+        let json = run(words.iter().chain(more)).json();
+        let [weight] = &json["dequantised"].as_array().unwrap()[..] else { panic!("{json}") };
+        assert_eq!(weight["key"], "l.weight");
+        assert_eq!(weight["scheme"], "GPTQ, 4 bits");
+        assert_eq!(weight["parts"][0], "l.qweight", "{weight}");
+    }
+    let kept = text(&folder.file("kept.safetensors"));
+    let json = run(["convert", &source, &kept, "--json"]).json();
+    assert!(json.get("dequantised").is_none(), "{json}");
+}

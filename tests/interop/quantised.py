@@ -1,0 +1,175 @@
+"""Compares logits of quantised models with those of their dense form, as `statelens convert --dequantize` writes it.
+
+    python quantised.py --statelens BINARY --work FOLDER [--only TEXT]
+
+Makes a small Llama in each scheme that transformers runs on a CPU. Needs torch and transformers; a scheme whose library
+is missing (bitsandbytes, compressed-tensors, torchao) is skipped and counted. The exit status is 1 if logits differ by
+more than the tolerance of the dtype.
+"""
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import torch
+import transformers
+
+# The largest difference, relative to the largest logit. A library may multiply in another order or in 16 bits.
+TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 3e-2}
+
+
+def dense(folder, dtype):
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(
+        vocab_size=256, hidden_size=128, intermediate_size=256, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, max_position_embeddings=64, tie_word_embeddings=False,
+    )
+    config.dtype = dtype
+    transformers.LlamaForCausalLM(config).to(dtype).save_pretrained(folder)
+    return folder
+
+
+def logits(folder, dtype, **how):
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, device_map="cpu", **how).eval()
+    with torch.no_grad():
+        return model(torch.arange(48).reshape(2, 24)).logits.float()
+
+
+def bitsandbytes(work, dtype, **options):
+    config = transformers.BitsAndBytesConfig(**options)
+    source = dense(work / "dense", dtype)
+    model = transformers.AutoModelForCausalLM.from_pretrained(
+        source, quantization_config=config, dtype=dtype, device_map="cpu"
+    )
+    model.save_pretrained(work / "quantised")
+    return work / "quantised", {}
+
+
+def nf4(work, dtype):
+    return bitsandbytes(work, dtype, load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=dtype)
+
+
+def fp4_nested(work, dtype):
+    return bitsandbytes(
+        work, dtype, load_in_4bit=True, bnb_4bit_quant_type="fp4", bnb_4bit_use_double_quant=True,
+        bnb_4bit_compute_dtype=dtype,
+    )
+
+
+def rewritten(work, dtype, change, settings):
+    """Saves the model with other tensors for each weight of a layer, and settings in the config."""
+    import safetensors.torch
+
+    source = dense(work / "dense", dtype)
+    target = work / "quantised"
+    shutil.copytree(source, target)
+    tensors = {}
+    for key, tensor in safetensors.torch.load_file(source / "model.safetensors").items():
+        is_linear = key.endswith("_proj.weight")
+        tensors.update(change(key, tensor) if is_linear else {key: tensor})
+    safetensors.torch.save_file(tensors, target / "model.safetensors", {"format": "pt"})
+    config = json.loads((target / "config.json").read_text())
+    (target / "config.json").write_text(json.dumps(config | {"quantization_config": settings}))
+    return target
+
+
+def fp8_blocks(work, dtype):
+    def change(key, tensor):
+        rows, columns = tensor.shape
+        squares = tensor.float().reshape(rows // 64, 64, columns // 64, 64)
+        scales = squares.abs().amax((1, 3)) / 448
+        codes = (squares / scales[:, None, :, None]).reshape(rows, columns).to(torch.float8_e4m3fn)
+        return {key: codes, key + "_scale_inv": scales}
+
+    settings = {"quant_method": "fp8", "weight_block_size": [64, 64], "activation_scheme": "dynamic"}
+    source = rewritten(work, dtype, change, settings)
+    return source, {"quantization_config": transformers.FineGrainedFP8Config(weight_block_size=(64, 64), dequantize=True)}
+
+
+def compressed(work, dtype):
+    def change(key, tensor):
+        groups = tensor.float().reshape(tensor.shape[0], -1, 32)
+        scales = (groups.abs().amax(-1) / 7).to(dtype)
+        codes = (groups / scales.float()[..., None]).round().clamp(-8, 7).reshape(tensor.shape).to(torch.int8)
+        from compressed_tensors.compressors.pack_quantized import pack_to_int32
+
+        return {
+            key + "_packed": pack_to_int32(codes, 4),
+            key + "_scale": scales,
+            key + "_shape": torch.tensor(tensor.shape),
+        }
+
+    weights = {"num_bits": 4, "type": "int", "symmetric": True, "strategy": "group", "group_size": 32}
+    settings = {
+        "quant_method": "compressed-tensors", "format": "pack-quantized", "quantization_status": "compressed",
+        "ignore": ["lm_head"], "config_groups": {"group_0": {"targets": ["Linear"], "weights": weights}},
+    }
+    return rewritten(work, dtype, change, settings), {}
+
+
+def torchao(work, dtype):
+    from torchao.quantization import Int8WeightOnlyConfig
+
+    source = dense(work / "dense", dtype)
+    model = transformers.AutoModelForCausalLM.from_pretrained(
+        source, quantization_config=transformers.TorchAoConfig(Int8WeightOnlyConfig()), dtype=dtype, device_map="cpu"
+    )
+    model.save_pretrained(work / "quantised")
+    return work / "quantised", {}
+
+
+SCHEMES = {
+    "bitsandbytes nf4": (nf4, "bitsandbytes"),
+    "bitsandbytes fp4, nested": (fp4_nested, "bitsandbytes"),
+    "torchao int8": (torchao, "torchao"),
+    "FP8 in squares": (fp8_blocks, "transformers"),
+    "compressed-tensors, 4 bits": (compressed, "compressed_tensors"),
+}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--statelens", type=Path, required=True)
+    parser.add_argument("--work", type=Path, required=True)
+    parser.add_argument("--only", default="")
+    options = parser.parse_args()
+    failed = skipped = compared = 0
+    for name, (make, library) in SCHEMES.items():
+        for dtype in TOLERANCE:
+            if options.only not in name:
+                continue
+            try:
+                __import__(library)
+            except ImportError as why:
+                print(f"skipped {name}: {why}")
+                skipped += 1
+                continue
+            work = options.work / f"{name.replace(' ', '_').replace(',', '')}_{str(dtype).removeprefix('torch.')}"
+            shutil.rmtree(work, ignore_errors=True)
+            work.mkdir(parents=True)
+            quantised, how = make(work, dtype)
+            output = work / "converted"
+            output.mkdir()
+            named = str(dtype).removeprefix("torch.")
+            subprocess.run(
+                [options.statelens, "convert", quantised / "model.safetensors", output / "model.safetensors",
+                 "--dequantize", named],
+                check=True, stdout=subprocess.DEVNULL,
+            )
+            expected, found = logits(quantised, dtype, **how), logits(output, dtype)
+            assert expected.isfinite().all() and expected.std() > 0
+            apart = ((expected - found).abs().max() / expected.abs().max()).item()
+            # The weights that are not quantised give other logits, so the comparison can fail.
+            control = ((expected - logits(work / "dense", dtype)).abs().max() / expected.abs().max()).item()
+            wrong = apart > TOLERANCE[dtype] or control <= TOLERANCE[torch.float32]
+            failed, compared = failed + wrong, compared + 1
+            print(f"{'DIFFERS' if wrong else 'same'} {name}, {named}: {apart:.2e} apart; the original {control:.2e}")
+    print(f"{compared} compared, {skipped} skipped, {failed} differ")
+    return failed > 0 or compared == 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
