@@ -21,8 +21,17 @@ import transformers
 TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 3e-2}
 
 
-def dense(folder, dtype):
+def dense(folder, dtype, experts=False):
     torch.manual_seed(0)
+    if experts:
+        config = transformers.GptOssConfig(
+            vocab_size=256, hidden_size=64, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
+            num_key_value_heads=2, head_dim=16, num_local_experts=4, num_experts_per_tok=2, max_position_embeddings=64,
+            layer_types=["full_attention"] * 2,
+        )
+        config.dtype = dtype
+        transformers.GptOssForCausalLM(config).to(dtype).save_pretrained(folder)
+        return folder
     config = transformers.LlamaConfig(
         vocab_size=256, hidden_size=128, intermediate_size=256, num_hidden_layers=2, num_attention_heads=4,
         num_key_value_heads=2, max_position_embeddings=64, tie_word_embeddings=False,
@@ -59,17 +68,16 @@ def fp4_nested(work, dtype):
     )
 
 
-def rewritten(work, dtype, change, settings):
-    """Saves the model with other tensors for each weight of a layer, and settings in the config."""
+def rewritten(work, dtype, change, settings, ends=("_proj.weight",), experts=False):
+    """Saves the model with other tensors for each weight whose key has one of `ends`, and settings in the config."""
     import safetensors.torch
 
-    source = dense(work / "dense", dtype)
+    source = dense(work / "dense", dtype, experts)
     target = work / "quantised"
     shutil.copytree(source, target)
     tensors = {}
     for key, tensor in safetensors.torch.load_file(source / "model.safetensors").items():
-        is_linear = key.endswith("_proj.weight")
-        tensors.update(change(key, tensor) if is_linear else {key: tensor})
+        tensors.update(change(key, tensor) if key.endswith(ends) else {key: tensor})
     safetensors.torch.save_file(tensors, target / "model.safetensors", {"format": "pt"})
     config = json.loads((target / "config.json").read_text())
     (target / "config.json").write_text(json.dumps(config | {"quantization_config": settings}))
@@ -87,6 +95,23 @@ def fp8_blocks(work, dtype):
     settings = {"quant_method": "fp8", "weight_block_size": [64, 64], "activation_scheme": "dynamic"}
     source = rewritten(work, dtype, change, settings)
     return source, {"quantization_config": transformers.FineGrainedFP8Config(weight_block_size=(64, 64), dequantize=True)}
+
+
+def mxfp4(work, dtype):
+    values = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6, 0, -0.5, -1, -1.5, -2, -3, -4, -6])
+
+    def change(key, tensor):
+        groups = tensor.float().transpose(1, 2).unflatten(-1, (-1, 32))
+        exponents = groups.abs().amax(-1).log2().floor() - 2
+        codes = (groups / exponents.exp2()[..., None])[..., None].sub(values).abs().argmin(-1).to(torch.uint8)
+        return {
+            key + "_blocks": codes[..., ::2] | codes[..., 1::2] << 4,
+            key + "_scales": (exponents + 127).to(torch.uint8),
+        }
+
+    ends = ("experts.gate_up_proj", "experts.down_proj")
+    source = rewritten(work, dtype, change, {"quant_method": "mxfp4"}, ends, experts=True)
+    return source, {"quantization_config": transformers.Mxfp4Config(dequantize=True)}
 
 
 def compressed(work, dtype):
@@ -126,6 +151,7 @@ SCHEMES = {
     "bitsandbytes fp4, nested": (fp4_nested, "bitsandbytes"),
     "torchao int8": (torchao, "torchao"),
     "FP8 in squares": (fp8_blocks, "transformers"),
+    "MXFP4 of gpt-oss": (mxfp4, "transformers"),
     "compressed-tensors, 4 bits": (compressed, "compressed_tensors"),
 }
 
