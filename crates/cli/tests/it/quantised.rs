@@ -216,11 +216,12 @@ fn finds_faults_of_scales() {
     let ran = run(["verify", "--finite", &source]);
     assert_eq!(ran.code, Some(1));
     assert!(ran.out.contains("l.weight"), "{}", ran.out);
-    let json = run(["verify", "--finite", "--json", &source]).json();
+    let parsed = |out: &str| -> Value { serde_json::from_str(out).unwrap() };
+    let json = parsed(&run(["verify", "--finite", "--json", &source]).out);
     assert_eq!((&json["sound"], &json["scales"][0]["zero"]), (&false.into(), &1.into()), "{json}");
     assert_eq!(run(["verify", &source]).code, Some(0));
     overwrite(Path::new(&source), "l.scales", &[0, 0x7e]);
-    let json = run(["stats", "--json", &source, "--fail-on", "nan"]).json();
+    let json = parsed(&run(["stats", "--json", &source, "--fail-on", "nan"]).out);
     assert_eq!(json["scales"][0]["nan"], 1, "{json}");
 
     // Two blocks of Q8_0. The scale of the second is zero; its codes are, or are not.
@@ -253,7 +254,7 @@ fn conversions_list_what_was_dequantised() {
     let dense = text(&folder.file("dense/model.safetensors"));
     for more in [&["--dry-run"][..], &[]] {
         let words = ["convert", &source, &dense, "--dequantize", "float32", "--json"];
-        let json = run(words.iter().chain(more)).json();
+        let json: Value = serde_json::from_str(&run(words.iter().chain(more)).out).unwrap();
         let [weight] = &json["dequantised"].as_array().unwrap()[..] else { panic!("{json}") };
         assert_eq!(weight["key"], "l.weight");
         assert_eq!(weight["scheme"], "GPTQ, 4 bits");

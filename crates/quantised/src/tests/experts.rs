@@ -1,0 +1,124 @@
+//! Stacked and packed experts.
+
+use super::*;
+
+/// llama.cpp's stacks of experts become one tensor for each expert, with the names of the other side.
+#[test]
+fn experts_of_llama_cpp_get_their_names() {
+    let file = |tensors: &[(&str, &[u64], Vec<f32>)]| {
+        let tensors: Vec<_> = tensors
+            .iter()
+            .map(|(name, shape, numbers)| {
+                let bytes = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+                (*name, "F32", *shape, bytes)
+            })
+            .collect();
+        open(vec![("model.safetensors".into(), safetensors(&tensors))])
+    };
+    let numbers = |from: u32, count: u32| (from..from + count).map(|at| at as f32).collect();
+    let stacked = file(&[
+        ("token_embd.weight", &[1], vec![0.0]),
+        ("blk.3.ffn_gate_exps.weight", &[2, 2, 3], numbers(0, 12)),
+        ("blk.3.ffn_up_exps.weight", &[2, 2, 3], numbers(100, 12)),
+        ("blk.3.ffn_down_exps.weight", &[2, 3, 2], numbers(200, 12)),
+        ("blk.3.ffn_gate_inp.weight", &[2, 3], numbers(300, 6)),
+    ]);
+    let named = |other: &Checkpoint| with_original_names(&stacked, other).unwrap().unwrap();
+    let floats = |checkpoint: &Checkpoint, key: &str| -> Vec<f32> {
+        let bytes = read(checkpoint, tensor(checkpoint, key));
+        bytes.as_chunks().0.iter().map(|four| f32::from_le_bytes(*four)).collect()
+    };
+    let keys = |checkpoint: &Checkpoint| -> Vec<String> {
+        checkpoint.leaves().iter().map(|leaf| leaf.flat.to_string()).collect()
+    };
+    let qwen = named(&file(&[("model.layers.3.mlp.experts.0.up_proj.weight", &[1], vec![0.0])]));
+    assert_eq!(
+        floats(&qwen, "model.layers.3.mlp.experts.1.gate_proj.weight"),
+        numbers(6, 6) as Vec<f32>
+    );
+    assert_eq!(tensor(&qwen, "model.layers.3.mlp.experts.0.down_proj.weight").shape, [3, 2]);
+    assert!(keys(&qwen).contains(&"model.layers.3.mlp.gate.weight".to_owned()));
+    let mixtral = named(&file(&[
+        ("model.layers.3.block_sparse_moe.experts.0.w1.weight", &[1], vec![0.0]),
+        ("model.layers.3.block_sparse_moe.experts.0.w2.weight", &[1], vec![0.0]),
+        ("model.layers.3.block_sparse_moe.experts.0.w3.weight", &[1], vec![0.0]),
+        ("model.layers.3.block_sparse_moe.gate.weight", &[1], vec![0.0]),
+    ]));
+    let w3 = "model.layers.3.block_sparse_moe.experts.0.w3.weight";
+    assert_eq!(floats(&mixtral, w3), numbers(100, 6) as Vec<f32>);
+    assert!(keys(&mixtral).contains(&"model.layers.3.block_sparse_moe.gate.weight".to_owned()));
+    // transformers 5 has the gates and up projections of all experts in one tensor.
+    let fused = named(&file(&[
+        ("model.layers.3.mlp.experts.gate_up_proj", &[2, 4, 3], numbers(0, 24)),
+        ("model.layers.3.mlp.experts.down_proj", &[2, 3, 2], numbers(0, 12)),
+    ]));
+    let both = floats(&fused, "model.layers.3.mlp.experts.gate_up_proj");
+    let expected: Vec<f32> =
+        [0, 100, 6, 106].iter().flat_map(|from| numbers(*from, 6) as Vec<f32>).collect();
+    assert_eq!(both, expected);
+    assert_eq!(
+        floats(&fused, "model.layers.3.mlp.experts.down_proj"),
+        numbers(200, 12) as Vec<f32>
+    );
+    assert_eq!(keys(&fused).len(), 4);
+}
+
+/// Packed experts are shown as indices; experts that are packed differently are equal if their
+/// indices are. Their weights are not claimed.
+#[test]
+fn experts_in_words_are_indices() {
+    // Four experts of two values: widths of 4, or of 3 and 5 bits.
+    let indices = [[1u16, 7], [2, 6], [3, 5], [4, 0]];
+    let packed = |widths: &[u16], about: (&str, String)| {
+        let words: Vec<u8> = indices
+            .chunks(widths.len())
+            .flat_map(|experts| {
+                (0..2).flat_map(move |at| {
+                    let mut shift = 0;
+                    let fields = experts.iter().zip(widths).map(|(expert, width)| {
+                        shift += width;
+                        expert[at] << (shift - width)
+                    });
+                    fields.sum::<u16>().to_le_bytes()
+                })
+            })
+            .collect();
+        let stored = indices.len() / widths.len();
+        let mut file = safetensors(&[
+            ("l.moe.down_proj", "U16", &[stored as u64, 1, 2], words),
+            ("l.moe.codebook", "F32", &[1], vec![0; 4]),
+        ]);
+        let len = u64::from_le_bytes(file[..8].try_into().unwrap()) as usize;
+        let mut header: serde_json::Value = serde_json::from_slice(&file[8..8 + len]).unwrap();
+        header["__metadata__"] = serde_json::json!({ about.0: about.1 });
+        let header = header.to_string();
+        file = [&(header.len() as u64).to_le_bytes(), header.as_bytes(), &file[8 + len..]].concat();
+        open(vec![("model.safetensors".into(), file)])
+    };
+    let schema = |widths: &str| {
+        format!(r#"{{"json_value": "{{\"quantization_schema\": {{\"bit_widths\": {widths}}}}}"}}"#)
+    };
+    let by_key = packed(&[4, 4, 4, 4], ("l.moe.down_proj.__metadata__", schema("[4, 4, 4, 4]")));
+    let by_projection = packed(
+        &[3, 5],
+        (
+            "codebook_packing_schema.__metadata__",
+            r#"{"string_value": "{\"down_proj\": {\"bit_widths\": [3, 5]}}"}"#.into(),
+        ),
+    );
+    for stored in [by_key, by_projection] {
+        let view = shown(&stored).unwrap().unwrap();
+        let weight = &view.weights[0];
+        assert_eq!(weight.parts, ["l.moe.down_proj", "l.moe.codebook"]);
+        let experts = tensor(&view.checkpoint, "l.moe.down_proj");
+        assert_eq!((&experts.dtype, &experts.shape[..]), (&DType::U8, &[4u64, 1, 2][..]));
+        assert_eq!(read(&view.checkpoint, experts), [1, 7, 2, 6, 3, 5, 4, 0]);
+        let alone = with_indices(&stored).unwrap().unwrap();
+        assert_eq!(read(&alone.checkpoint, tensor(&alone.checkpoint, "l.moe.down_proj"))[6], 4);
+        let why = complete(&self::view(&stored).weights).unwrap_err().to_string();
+        assert!(why.contains("l.moe.down_proj") && why.contains("not public"), "{why}");
+    }
+    let wide = packed(&[4, 4, 4, 4], ("l.moe.down_proj.__metadata__", schema("[9, 9]")));
+    let why = complete(&view(&wide).weights).unwrap_err().to_string();
+    assert!(why.contains("fields of [9, 9] bits"), "{why}");
+}
