@@ -3,7 +3,6 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use serde::Serialize;
 use statelens_checkpoint::{
     Checkpoint, DType, Dict, DictKey, Error, Layout, Result, Tensor, TensorId, Value, ValueId,
 };
@@ -11,7 +10,7 @@ use statelens_tensor::{BUDGET, Gather, dequantized};
 
 use crate::experts::{PackedExperts, packed_experts};
 use crate::schemes;
-use crate::set::{Found, Made, Set, SetPart};
+use crate::set::{Found, Made, QuantisedWeight, Set, SetPart};
 use crate::settings::Settings;
 
 /// A checkpoint with quantised weights as tensors of numbers.
@@ -21,25 +20,6 @@ pub struct Dequantisation {
     pub checkpoint: Checkpoint,
     /// The quantised weights, in the order of the file.
     pub weights: Vec<QuantisedWeight>,
-}
-
-/// A weight that is stored as codes and scales.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct QuantisedWeight {
-    /// The flat key of the weight.
-    pub key: String,
-    /// The scheme for display: `GPTQ, 4 bits`, `Q4_K`.
-    pub scheme: String,
-    /// The flat keys of the tensors that it is stored as, the codes first.
-    pub parts: Vec<String>,
-    /// What was inferred from shapes, because no settings say it.
-    pub inferred: Vec<String>,
-    /// Whether its values are indices into a codebook, because its numbers are not known.
-    #[serde(skip)]
-    pub are_indices: bool,
-    /// Why its values are not known.
-    #[serde(skip)]
-    pub refused: Option<Error>,
 }
 
 /// Fails if the values of any weight are not known, naming the first one.

@@ -14,8 +14,8 @@ use statelens_checkpoint::{
     Checkpoint, CodePacking, CodeValues, DType, Error, Layout, MAX_FIELDS, Result, Tensor, TensorId,
 };
 
-use crate::apply::QuantisedWeight;
 use crate::schemes::{scaled_codes, unscaled};
+use crate::set::QuantisedWeight;
 
 /// The end of the names of attributes about a key.
 const METADATA: &str = ".__metadata__";

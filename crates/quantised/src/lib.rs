@@ -18,10 +18,11 @@ mod schemes;
 mod set;
 mod settings;
 
-pub use apply::{Dequantisation, QuantisedWeight, complete, dequantise, shown, with_indices};
+pub use apply::{Dequantisation, complete, dequantise, shown, with_indices};
 pub use faults::{ScaleFault, scale_faults};
 pub use names::with_original_names;
 pub use reinterpret::reinterpreted;
+pub use set::QuantisedWeight;
 pub use settings::Settings;
 
 #[cfg(test)]

@@ -2,9 +2,29 @@
 
 use std::collections::HashMap;
 
+use serde::Serialize;
 use statelens_checkpoint::{Dequantised, Error, FileSet, Result, Tensor, Text, ValueId};
 
 use crate::settings::Settings;
+
+/// A weight that is stored as codes and scales.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct QuantisedWeight {
+    /// The flat key of the weight.
+    pub key: String,
+    /// The scheme for display: `GPTQ, 4 bits`, `Q4_K`.
+    pub scheme: String,
+    /// The flat keys of the tensors that it is stored as, the codes first.
+    pub parts: Vec<String>,
+    /// What was inferred from shapes, because no settings say it.
+    pub inferred: Vec<String>,
+    /// Whether its values are indices into a codebook, because its numbers are not known.
+    #[serde(skip)]
+    pub are_indices: bool,
+    /// Why its values are not known.
+    #[serde(skip)]
+    pub refused: Option<Error>,
+}
 
 /// A tensor of a dict, with its name there.
 #[derive(Debug, Clone, Copy)]
