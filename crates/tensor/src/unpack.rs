@@ -45,9 +45,6 @@ enum Decoder {
     },
 }
 
-/// The longest header of a frame of Zstandard, in bytes.
-const MAX_FRAME_HEADER: usize = 18;
-
 struct Progressed {
     read: usize,
     written: usize,
@@ -219,7 +216,7 @@ impl Decoder {
                 pending.extend_from_slice(bytes);
                 let read = bytes.len();
                 if !*started {
-                    if pending.len() < MAX_FRAME_HEADER {
+                    if zstd_header_len(pending).is_none_or(|len| pending.len() < len) {
                         return Ok(Progressed { read, written: 0, ended: false });
                     }
                     let mut source = pending.as_slice();
@@ -248,6 +245,20 @@ impl Decoder {
             }
         }
     }
+}
+
+/// Returns the length of the header of a frame of Zstandard (RFC 8878, 3.1.1.1), once enough of it is
+/// there. A small frame is shorter than the longest header.
+fn zstd_header_len(bytes: &[u8]) -> Option<usize> {
+    let flags = *bytes.get(4)?;
+    let is_single = flags & 0x20 != 0;
+    let dictionary = [0, 1, 2, 4][usize::from(flags & 3)];
+    let size = match (flags >> 6, is_single) {
+        (0, false) => 0,
+        (0, true) => 1,
+        (power, _) => 1usize << power,
+    };
+    Some(5 + usize::from(!is_single) + dictionary + size)
 }
 
 /// Returns the first block of a frame of Zstandard, if it is complete (RFC 8878, 3.1.1.2), with the
