@@ -10,7 +10,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::{Error, ReadAt, Result, order, room};
+use crate::{Error, ObjectHeader, ReadAt, Result, order, room};
 
 /// Bytes cached for all files of a set together where each read is expensive. If the cache were
 /// smaller than the structure of a file, the structure would be read again and again.
@@ -179,6 +179,10 @@ impl ReadAt for Structure {
 
     fn version(&self) -> Option<String> {
         self.source.version()
+    }
+
+    fn described(&self) -> Result<Option<ObjectHeader>> {
+        self.source.described()
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {

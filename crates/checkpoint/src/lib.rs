@@ -74,7 +74,7 @@ pub use plan::{
 };
 pub use progress::{Progress, Unwatched};
 pub use rank::rank_in;
-pub use read_at::{Memory, ReadAt};
+pub use read_at::{Memory, ObjectHeader, ReadAt};
 pub use scratch::{Area, MemoryScratch, Scratch};
 pub use source::{File, FileId, FileSet, Siblings, Span};
 pub use tensor::{

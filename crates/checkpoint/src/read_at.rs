@@ -25,6 +25,15 @@ pub trait ReadAt: fmt::Debug + Send + Sync {
         0
     }
 
+    /// Returns what a store says about the object: the text that it keeps with it, and its current
+    /// length. `None` for sources that are not objects of a store.
+    ///
+    /// # Errors
+    /// The store can't be reached, or does not have the object.
+    fn described(&self) -> Result<Option<ObjectHeader>> {
+        Ok(None)
+    }
+
     /// Releases resources such as an open file handle: the source does not belong to the
     /// checkpoint.
     fn release(&self) {}
@@ -34,6 +43,15 @@ pub trait ReadAt: fmt::Debug + Send + Sync {
     fn version(&self) -> Option<String> {
         None
     }
+}
+
+/// The header of an object in a store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ObjectHeader {
+    /// The user metadata with the name `metadata`.
+    pub metadata: Option<String>,
+    /// Length of the object in bytes.
+    pub len: u64,
 }
 
 /// A source in memory.

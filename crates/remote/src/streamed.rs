@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use statelens_checkpoint::{ErrorKind, ReadAt, Result};
+use statelens_checkpoint::{ErrorKind, ObjectHeader, ReadAt, Result};
 
 /// Bytes fetched at once: at first, and at most.
 const MIN_BYTES: u64 = 1 << 20;
@@ -42,6 +42,10 @@ impl ReadAt for Streamed {
 
     fn version(&self) -> Option<String> {
         self.source.version()
+    }
+
+    fn described(&self) -> Result<Option<ObjectHeader>> {
+        self.source.described()
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
