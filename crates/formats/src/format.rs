@@ -29,6 +29,9 @@ pub struct Format {
     pub reads: &'static str,
     /// How the format is written; `None` if it is read only.
     pub writes: Option<Writing>,
+    /// How the format is written to object stores only, with an object for each value. It is not
+    /// among [`writings`].
+    pub writes_objects: Option<Writing>,
     /// Further remarks; may be empty.
     pub notes: &'static str,
     /// Facts by which other code decides; opening a checkpoint copies them to its
@@ -69,6 +72,7 @@ impl Format {
             extensions: ids,
             reads: "",
             writes: None,
+            writes_objects: None,
             notes: "",
             traits: FormatTraits::DEFAULT,
             shard_extensions: &[],
@@ -293,6 +297,11 @@ pub fn writings() -> impl Iterator<Item = &'static Writing> {
     formats().filter_map(|format| format.writes.as_ref())
 }
 
+/// Returns the writers of formats that are written to object stores only.
+pub fn object_writings() -> impl Iterator<Item = &'static Writing> {
+    formats().filter_map(|format| format.writes_objects.as_ref())
+}
+
 impl Writing {
     /// Returns the extensions of its files that no other format uses; they are aliases of its id.
     pub fn aliases(&'static self) -> impl Iterator<Item = &'static str> {
@@ -313,8 +322,10 @@ impl Writing {
 pub fn writing(id: &str) -> Result<&'static Writing> {
     let is =
         |writing: &&'static Writing| writing.id == id || writing.aliases().any(|alias| alias == id);
-    writings().find(is).ok_or_else(|| {
-        let ids: Vec<&str> = writings().map(|writing| writing.id).collect();
+    let mut all = writings().chain(object_writings());
+    all.find(is).ok_or_else(|| {
+        let ids: Vec<&str> =
+            writings().chain(object_writings()).map(|writing| writing.id).collect();
         Error::refused(format!("there is no format `{id}` to write"))
             .expected(format!("one of {}", ids.join(", ")))
     })
@@ -398,7 +409,8 @@ pub fn markdown() -> String {
             "" => String::new(),
             notes => format!("; {notes}"),
         };
-        let written = format.writes.as_ref().map_or("no", |writing| writing.what);
+        let writes = format.writes.as_ref().or(format.writes_objects.as_ref());
+        let written = writes.map_or("no", |writing| writing.what);
         // Writing to a `String` can't fail.
         let _ = writeln!(
             text,

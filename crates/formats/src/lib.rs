@@ -81,7 +81,8 @@ pub use checksums::checks;
 pub use format::register;
 pub use format::{
     Choice, FindChecks, Format, RequestedOptions, RunNames, WriteTarget, Writing, format_of,
-    formats, markdown, short_list, writing, writing_for_name, writing_of, writings,
+    formats, markdown, object_writings, short_list, writing, writing_for_name, writing_of,
+    writings,
 };
 pub use probe::{Probe, Score};
 pub use scan::{OneThread, Workers, scan, scan_file, scan_on};
@@ -98,6 +99,7 @@ pub use untyped::{is_untyped, untyped, update_untyped};
 /// The built-in formats, in display order. Where scores are equal, the first one opens the file.
 pub static FORMATS: &[&Format] = &[
     &cerebras::FORMAT,
+    &cerebras::s3::FORMAT,
     &torch::FORMAT,
     &safetensors::FORMAT,
     &dcp::FORMAT,
@@ -222,6 +224,13 @@ pub fn snippets(
 ) -> Vec<Snippet> {
     let of_format = format_of(checkpoint.format.id).and_then(|format| format.snippets);
     snippet::snippets(checkpoint, leaf, slice, place, of_format)
+}
+
+/// Returns the writer for an address in an object store whose last part has no extension.
+pub fn writing_for_address(address: &str) -> Option<&'static Writing> {
+    let (_, key) = cerebras::s3::split(address)?;
+    let has_extension = paths::base(key).contains('.');
+    object_writings().next().filter(|_| !has_extension)
 }
 
 /// Plans the files of `target` that hold `source`. Reads and writes no files.

@@ -21,9 +21,11 @@
 pub mod dataloader;
 pub(crate) mod detect;
 pub mod fix;
+pub(crate) mod metadata;
 pub(crate) mod read;
 pub mod rewrite;
 mod rtfx;
+pub mod s3;
 #[cfg(test)]
 mod tests;
 pub mod write;

@@ -3,6 +3,7 @@ mod elements;
 mod first;
 mod legacy;
 mod objects;
+pub(crate) mod prefix;
 mod spec;
 
 use std::cell::{Ref, RefCell};
@@ -38,19 +39,19 @@ pub(crate) fn read(
     // The encoding of the spec identifies the family even if the version attribute is wrong.
     let current = spec.as_bytes().trim_ascii_start().starts_with(b"[");
     if current && progress.hears() {
-        current::report_first(&container, &spec, progress)?;
+        current::report_first(container.clone(), &spec, progress)?;
     }
     container.list()?;
     let release = known("__cstorch_version__")?.and_then(|values| values.text().cloned());
     let success = known("__SUCCESS__")?.and_then(|values| values.truth()) == Some(true);
 
-    let mut reading = CerebrasReading::new(&files, container.clone(), limits);
+    let mut reading = CerebrasReading::new(&files, Some(container.clone()), limits);
     reading.about_version(version, current, success);
     let mark = known(damage::MARK)?.and_then(|values| values.text().cloned());
     reading.findings.extend(mark.map(|text| damage::carried(&text.to_lossy())));
     let root = match current {
-        true => current::read(&mut reading, spec, progress)?,
-        false => legacy::read(&mut reading, spec, version, progress)?,
+        true => current::read(&mut reading, container.clone(), spec, progress)?,
+        false => legacy::read(&mut reading, container.clone(), spec, version, progress)?,
     };
     let format = format(container.browse().file(), version, current, release.as_ref());
     let mut findings = container.structure(progress)?;
@@ -139,13 +140,8 @@ impl CerebrasFile {
 
 /// Reads the values of one family of the format.
 trait LeafReader {
-    /// Returns the address of a leaf's object, if it is known.
-    fn address(&self, flat: &Text) -> Option<u64>;
-
-    /// Prefetches the structures of these leaves.
-    fn ahead(&mut self, _flat: &[&Text]) -> Result<()> {
-        Ok(())
-    }
+    /// Prefetches the structures of these leaves, in the order of the file.
+    fn ahead(&mut self, flat: &[&Text]) -> Result<()>;
 
     /// Returns the value of a leaf, given its flat key in the file.
     fn value(
@@ -179,7 +175,8 @@ const MAX_AT_ONCE: usize = 4096;
 /// The state shared by the readers of both families.
 struct CerebrasReading<'a> {
     files: &'a FileSet,
-    main: Rc<CerebrasFile>,
+    /// The file, unless the checkpoint is a folder of objects.
+    main: Option<Rc<CerebrasFile>>,
     limits: &'a Limits,
     builder: Builder,
     findings: Vec<Finding>,
@@ -190,6 +187,8 @@ struct CerebrasReading<'a> {
     safetensors: HashMap<FileId, Result<HashMap<Text, Tensor>>>,
     /// Referenced files that are not in the set, with the number of values in each.
     absent: BTreeMap<String, u64>,
+    /// Other checkpoints that links name and that are not opened, with the number of values in each.
+    elsewhere: BTreeMap<String, u64>,
     /// Number of values that can't be read.
     unreadable: u64,
     /// Number of tensors that extend past the end of their file.
@@ -202,7 +201,7 @@ struct CerebrasReading<'a> {
 const MAX_FINDINGS: usize = 100;
 
 impl<'a> CerebrasReading<'a> {
-    fn new(files: &'a FileSet, main: Rc<CerebrasFile>, limits: &'a Limits) -> Self {
+    fn new(files: &'a FileSet, main: Option<Rc<CerebrasFile>>, limits: &'a Limits) -> Self {
         Self {
             files,
             main,
@@ -213,6 +212,7 @@ impl<'a> CerebrasReading<'a> {
             others: HashMap::new(),
             safetensors: HashMap::new(),
             absent: BTreeMap::new(),
+            elsewhere: BTreeMap::new(),
             unreadable: 0,
             cut: 0,
             empty: 0,
@@ -270,6 +270,18 @@ impl<'a> CerebrasReading<'a> {
                 .missing(vec![file]),
             );
         }
+        for (address, count) in std::mem::take(&mut self.elsewhere) {
+            let values = if count == 1 { "One value is" } else { &format!("{count} values are") };
+            self.findings.push(
+                Finding::new(
+                    Grade::Damage,
+                    format!("{values} in {address}, and links to there are not followed"),
+                )
+                .detail("A link is an order to read another file or bucket, so it is only shown.")
+                .advice("Open that checkpoint by itself to see them.")
+                .missing(vec![address]),
+            );
+        }
         if self.cut > 0 {
             self.findings.push(
                 Finding::new(
@@ -307,8 +319,8 @@ impl<'a> CerebrasReading<'a> {
     /// a finding if the file is not in the set.
     fn other(&mut self, path: &str) -> Result<Option<Rc<CerebrasFile>>> {
         let Some(id) = self.find(path) else { return Ok(None) };
-        if id == self.main.id {
-            return Ok(Some(self.main.clone()));
+        if let Some(main) = self.main.as_ref().filter(|main| main.id == id) {
+            return Ok(Some(main.clone()));
         }
         if !self.others.contains_key(&id) {
             let opened = CerebrasFile::open(self.files, id, self.limits);
@@ -450,8 +462,6 @@ impl<'a> CerebrasReading<'a> {
     ) -> Result<()> {
         let flat = room::collect(pending.iter().filter_map(|leaf| leaf.flat.as_ref()))?;
         leaves.ahead(&flat)?;
-        let addresses = room::collect(flat.iter().filter_map(|flat| leaves.address(flat)))?;
-        self.main.browse.borrow_mut().ahead(addresses)?;
         for PendingNode { node, flat, renamed } in pending.drain(..) {
             let Some(flat) = flat else {
                 ids[node] = self.lost()?;
@@ -617,6 +627,17 @@ fn unread(why: &str) -> Value {
         Global::new("cerebras", "unreadable"),
         Some(format!("not available: {why}").into()),
     )))
+}
+
+/// Returns the address of another checkpoint that a path is, if it is not that of a file.
+fn address_of(path: &str) -> Option<&str> {
+    let (scheme, _) = path.split_once("://")?;
+    let is_scheme = scheme.len() > 1 && scheme.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    is_scheme.then_some(path)
+}
+
+fn elsewhere_text(address: &str) -> String {
+    format!("the data is in {address}, and links to there are not followed")
 }
 
 fn missing_file_text(name: &str) -> String {

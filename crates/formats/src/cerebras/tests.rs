@@ -96,7 +96,7 @@ fn expected() -> BTreeMap<String, Json> {
 }
 
 /// Replaces lone surrogates in JSON, which serde rejects, with the notation of [`Text`].
-fn spelled(json: &str) -> String {
+pub(super) fn spelled(json: &str) -> String {
     let mut out = String::new();
     let mut rest = json;
     while let Some(at) = rest.find("\\ud") {
@@ -119,7 +119,12 @@ fn spelled(json: &str) -> String {
 }
 
 /// Returns the differences between a leaf and the library's value.
-fn differences(checkpoint: &Checkpoint, leaf: &Leaf, key: &str, want: &Json) -> Vec<String> {
+pub(super) fn differences(
+    checkpoint: &Checkpoint,
+    leaf: &Leaf,
+    key: &str,
+    want: &Json,
+) -> Vec<String> {
     let value = checkpoint.value(leaf.target);
     let mut wrong = Vec::new();
     let mut same = |what: &str, got: String, want: String| {
@@ -249,7 +254,7 @@ fn values_match_the_library() {
 
 /// Returns the nesting in the notation of the expectations: `__t__` and items, keys as Python
 /// prints them.
-fn structure(checkpoint: &Checkpoint, id: statelens_checkpoint::ValueId) -> Json {
+pub(super) fn structure(checkpoint: &Checkpoint, id: statelens_checkpoint::ValueId) -> Json {
     use statelens_checkpoint::{DictClass, DictKey, ListClass};
     let list = |name: &str, items: &[statelens_checkpoint::ValueId]| {
         let items: Vec<Json> = items.iter().map(|id| structure(checkpoint, *id)).collect();
@@ -289,7 +294,7 @@ fn structure(checkpoint: &Checkpoint, id: statelens_checkpoint::ValueId) -> Json
 }
 
 /// Returns the expected nesting, without leaves and without the quotes of string keys.
-fn expected_structure(json: &Json) -> Json {
+pub(super) fn expected_structure(json: &Json) -> Json {
     let Some(name) = json.get("__t__").and_then(Json::as_str) else { return Json::Null };
     let Some(items) = json["items"].as_array() else { return Json::Null };
     let dict = matches!(name, "dict" | "OrderedDict" | "defaultdict");

@@ -6,6 +6,7 @@
 mod node;
 mod objects;
 mod outline;
+pub(crate) mod prefix;
 mod report;
 mod spec;
 #[cfg(test)]
@@ -63,6 +64,12 @@ impl Compression {
             Self::Gzip => Some(Filter::Deflate(4)),
         }
     }
+}
+
+/// Plans the objects of a checkpoint in S3, of which `__METADATA__` is the last.
+pub(crate) fn plan_objects(source: Arc<Checkpoint>) -> Result<Plan> {
+    let (files, losses) = v05::plan_objects(&source)?;
+    Ok(Plan { source, files, losses })
 }
 
 /// Plans the file. See [`crate::plan`] for errors and losses.

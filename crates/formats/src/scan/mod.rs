@@ -22,7 +22,7 @@ use statelens_pickle::ScanOptions;
 use self::search::Search;
 pub use self::workers::{OneThread, Workers};
 use crate::budget::Budget;
-use crate::{Probe, Score, dcp, open_one, paths, section, sets, stray, tar};
+use crate::{Probe, Score, cerebras, dcp, open_one, paths, section, sets, stray, tar};
 
 /// Reports what loading a file with the usual libraries would do. There is a finding for every name
 /// that a pickle in it calls and that is not known to be harmless, for other code in it, for data
@@ -141,6 +141,14 @@ fn one(search: &mut Search<'_>, label: &str, files: &FileSet, others: bool) -> R
             }
         };
         search.report_opened(label, finding.into_iter().collect());
+    }
+    if opened && others && cerebras::s3::score(&probe) != Score::No {
+        let found = search.objects(files)?;
+        search.report_opened(label, found.findings);
+        for (name, body) in found.pickled {
+            // The library unpickles it, whatever its first bytes are.
+            search.file(&name, "object.pkl", body, Vec::new())?;
+        }
     }
     for id in ranks(&probe, &slices).into_iter().filter(|_| others) {
         file(search, files.name(id), files, id, within(id))?;

@@ -26,7 +26,7 @@ use std::sync::Arc;
 
 use foldhash::HashSet;
 use statelens_checkpoint::{
-    Error, Finding, Grade, Limits, Memory, Progress, ReadAt, Result, capitalised,
+    Error, FileSet, Finding, Grade, Limits, Memory, Progress, ReadAt, Result, capitalised,
 };
 use statelens_pickle::{ScanOptions, is_stream};
 
@@ -38,6 +38,7 @@ use super::workers::Workers;
 use super::zip::{self, Directory};
 use crate::archive::ARCHIVE;
 use crate::budget::Budget;
+use crate::cerebras::s3::{self, ObjectScan};
 use crate::numpy;
 use crate::packed::Packing;
 
@@ -208,6 +209,12 @@ impl<'a> Search<'a> {
             self.part(&blob, &format!("bytes from {start}"), start, len);
         }
         self.run()
+    }
+
+    /// Judges the headers of a checkpoint's objects in a store.
+    pub(super) fn objects(&mut self, files: &FileSet) -> Result<ObjectScan> {
+        let progress = &mut *self.progress;
+        s3::scan(files, self.limits, &mut |at, of| progress.check(at, of))
     }
 
     /// Returns all findings.

@@ -12,6 +12,7 @@ mod tests;
 
 use std::collections::{BTreeMap, HashSet};
 
+use crate::cerebras::metadata::NAME as METADATA;
 use crate::dcp::detect::is_own;
 use crate::fsdp::names::RankName;
 use crate::paths::{base, folder};
@@ -40,6 +41,7 @@ const RULES: &[SetRule] = &[
     tensorflow,
     tensorflow_v1,
     distributed,
+    cerebras_objects,
     deepspeed,
     safetensors_pieces,
     keras_shards,
@@ -360,6 +362,27 @@ fn distributed(names: &UnclaimedNames<'_>) -> Vec<CheckpointFiles> {
         (members.len() > 1).then(|| CheckpointFiles { name, main: main.to_owned(), members })
     };
     mains.filter_map(set).collect()
+}
+
+/// Finds copies of Cerebras checkpoints in S3: `__METADATA__` with the objects next to it and below.
+/// The deepest come first, since a checkpoint may be in the folder of another one.
+fn cerebras_objects(names: &UnclaimedNames<'_>) -> Vec<CheckpointFiles> {
+    let mut mains: Vec<&str> = names.iter().filter(|name| base(name) == METADATA).collect();
+    mains.sort_by_key(|main| std::cmp::Reverse(folder(main).matches('/').count()));
+    let mut claimed: HashSet<&str> = HashSet::new();
+    let mut found = Vec::new();
+    for main in mains {
+        let top = folder(main);
+        let is_object = |name: &&str| *name == main || !crate::has_known_extension(name);
+        let objects = names.starting(top).filter(is_object);
+        let members: Vec<&str> = objects.filter(|name| claimed.insert(name)).collect();
+        let mut members: Vec<String> = members.into_iter().map(str::to_owned).collect();
+        order::natural(&mut members);
+        let name = base(top.trim_end_matches('/'));
+        let name = if name.is_empty() { base(main) } else { name }.to_owned();
+        found.push(CheckpointFiles { name, main: main.to_owned(), members });
+    }
+    found
 }
 
 /// Finds folders of DeepSpeed, `mp_rank_00_model_states.pt` with the optimizer's states of all ranks.

@@ -13,16 +13,85 @@ use statelens_hdf5::{AttributeValues, Object};
 use super::elements::{Constant, constant, torch_dtype};
 use super::spec::{NodeKind, Spec};
 use super::{
-    CerebrasFile, CerebrasReading, LeafReader, base_name, first, missing_file_text, unread,
+    CerebrasFile, CerebrasReading, LeafReader, address_of, base_name, elsewhere_text, first,
+    missing_file_text, unread,
 };
+use crate::cerebras::metadata::{is_same, self_link};
 use crate::cerebras::rtfx;
+
+/// What holds a checkpoint: an HDF5 file, or a folder of objects. Texts about the values have names
+/// in it, and so have the objects with their elements.
+pub(super) trait Container {
+    /// Returns a text by its name.
+    fn text(&self, name: &[u8]) -> Result<Option<Text>>;
+
+    /// Prefetches the texts about these values.
+    fn texts_ahead(&self, flat: &[&Text]) -> Result<()>;
+
+    /// Prefetches the structures of the objects of these values.
+    fn objects_ahead(&self, flat: &[&Text]) -> Result<()>;
+
+    /// Reads the value in the object `name`. Also returns the attributes of the object that the
+    /// metadata does not have.
+    fn object(
+        &self,
+        reading: &mut CerebrasReading<'_>,
+        name: &Text,
+        stored: StoredValue<'_>,
+    ) -> Result<(ValueId, Vec<(Text, Text)>)>;
+
+    /// Returns the container that a link leads to.
+    fn target(&self, path: &str, link: StoredValue<'_>) -> LinkTarget;
+}
+
+/// A value with an object, as the metadata describes it.
+#[derive(Clone, Copy)]
+pub(super) struct StoredValue<'a> {
+    /// The key of the value.
+    pub(super) key: &'a Text,
+    /// The serializer that restores it.
+    pub(super) class: &'a str,
+    pub(super) about: Metadata<'a>,
+    /// The link that leads to it, if the value is one, and what that says about its target.
+    pub(super) link: Option<Metadata<'a>>,
+    pub(super) target: Option<Metadata<'a>>,
+    /// The attributes that the value has from its metadata.
+    pub(super) known: &'a [(Text, Text)],
+}
+
+/// A link to an object of the same checkpoint.
+pub(super) struct OwnLink {
+    /// Whether it names the address at which the checkpoint was before.
+    pub(super) moved: bool,
+}
+
+impl StoredValue<'_> {
+    /// Returns whether the link leads to the checkpoint at `address`, or to its former address.
+    /// `flat` is the key of the value in the state dict.
+    pub(super) fn own_link(&self, flat: &[u8], address: Option<&str>) -> Option<OwnLink> {
+        let Metadata { document, id } = self.link?;
+        self_link(document, id, flat, address)?;
+        let path = document.field(id, "path")?.text()?.to_lossy();
+        Some(OwnLink { moved: !address.is_some_and(|here| is_same(&path, here)) })
+    }
+}
+
+/// Where a link leads.
+pub(super) enum LinkTarget {
+    /// To the same checkpoint.
+    Same,
+    /// To a file, which may be in the set.
+    File,
+    /// To an address that is not read.
+    Elsewhere,
+}
 
 pub(super) fn read(
     reading: &mut CerebrasReading<'_>,
+    main: Rc<dyn Container>,
     spec: Text,
     progress: &mut dyn Progress,
 ) -> Result<ValueId> {
-    let main = reading.main.clone();
     let spec = tree(spec, reading.limits)?;
     let mut current = Current::new(main);
     let (top, keys) = reading.walk(spec, progress, &mut current)?;
@@ -35,15 +104,15 @@ pub(super) fn read(
 /// Reports the first tensors of a large file, using only their metadata. Fails only if the user
 /// cancelled: errors in the file are reported when it is read.
 pub(super) fn report_first(
-    main: &Rc<CerebrasFile>,
+    main: Rc<dyn Container>,
     spec: &Text,
     progress: &mut dyn Progress,
 ) -> Result<()> {
     let keys = first::keys(spec.as_bytes());
-    let mut current = Current::new(main.clone());
-    if keys.is_empty() || current.ahead(&keys.iter().collect::<Vec<_>>()).is_err() {
+    if keys.is_empty() || main.texts_ahead(&keys.iter().collect::<Vec<_>>()).is_err() {
         return Ok(());
     }
+    let mut current = Current::new(main);
     for key in &keys {
         if let Some((dtype, shape)) = current.described(key) {
             progress.found(key, &dtype, &shape);
@@ -65,7 +134,7 @@ fn tree(spec: Text, limits: &Limits) -> Result<Spec> {
 }
 
 struct Current {
-    main: Rc<CerebrasFile>,
+    main: Rc<dyn Container>,
     /// Interned names and values that repeat in the metadata of every value.
     texts: Interner,
     /// Values that are links, with the flat keys of their targets.
@@ -73,22 +142,18 @@ struct Current {
 }
 
 #[derive(Clone, Copy)]
-struct Metadata<'a> {
-    document: &'a Document,
-    id: Id,
+pub(super) struct Metadata<'a> {
+    pub(super) document: &'a Document,
+    pub(super) id: Id,
 }
 
 /// The maximum nesting of serialised values; the library nests three levels.
 const DEEPEST: u32 = 16;
 
 impl LeafReader for Current {
-    fn address(&self, flat: &Text) -> Option<u64> {
-        self.main.browse.borrow_mut().find(&flat.to_lossy()).ok().flatten()
-    }
-
     fn ahead(&mut self, flat: &[&Text]) -> Result<()> {
-        let names = room::collect(flat.iter().map(|flat| metadata_name(flat)))?;
-        self.main.browse.borrow_mut().attributes_ahead(names.iter().map(Vec::as_slice))
+        self.main.texts_ahead(flat)?;
+        self.main.objects_ahead(flat)
     }
 
     fn value(
@@ -99,10 +164,8 @@ impl LeafReader for Current {
     ) -> Result<ValueId> {
         let main = self.main.clone();
         let name = metadata_name(flat);
-        let values = self
-            .attribute(&name)?
-            .ok_or_else(|| Error::damaged("its metadata attribute is missing"))?;
-        let text = values.text().ok_or_else(|| Error::damaged("its metadata is not text"))?;
+        let text =
+            main.text(&name)?.ok_or_else(|| Error::damaged("its metadata attribute is missing"))?;
         let document = Document::parse_sharing(text.as_bytes(), &mut self.texts)
             .map_err(|error| error.context("its metadata"))?;
         if is_plain(&document, flat) {
@@ -131,15 +194,15 @@ impl LeafReader for Current {
 }
 
 impl Current {
-    fn new(main: Rc<CerebrasFile>) -> Self {
+    fn new(main: Rc<dyn Container>) -> Self {
         Self { main, texts: Interner::default(), links: Vec::new() }
     }
 
     /// Returns dtype and shape of a tensor from its metadata, without reading its object.
     fn described(&mut self, flat: &Text) -> Option<(DType, Vec<u64>)> {
         let name = metadata_name(flat);
-        let values = self.attribute(&name).ok()??;
-        let document = Document::parse_sharing(values.text()?.as_bytes(), &mut self.texts).ok()?;
+        let text = self.main.text(&name).ok()??;
+        let document = Document::parse_sharing(text.as_bytes(), &mut self.texts).ok()?;
         let id = document.get(document.root(), &name).filter(|_| is_plain(&document, flat))?;
         let metadata = Metadata { document: &document, id };
         let is_here = metadata.class().is_ok_and(|class| class == "TorchTensorSerializer");
@@ -147,13 +210,6 @@ impl Current {
             return None;
         }
         Some((metadata.dtype()?, metadata.shape("shapes")?))
-    }
-
-    /// Reads the values of the root group's attribute with this name.
-    fn attribute(&self, name: &[u8]) -> Result<Option<AttributeValues>> {
-        let mut browse = self.main.browse.borrow_mut();
-        let attribute = browse.root_attribute(name)?;
-        attribute.map(|found| found.values(browse.file())).transpose()
     }
 
     /// Reads the value at a node of a nested spec: an object, or an object nested within the
@@ -243,15 +299,33 @@ impl Current {
             }
             "DeferredFileTensor" if metadata.text("filepath").is_some() => {
                 let path = metadata.text("filepath").ok_or_else(|| metadata.without("filepath"))?;
+                let path = path.to_lossy();
                 let (dtype, shape) = metadata.dtype_and_shape("shape")?;
-                let value = reading.raw_tensor(&path.to_lossy(), dtype, shape)?;
+                let link = StoredValue {
+                    key,
+                    class: &class,
+                    about: metadata,
+                    link: None,
+                    target: None,
+                    known: &[],
+                };
+                let value = match container.target(&path, link) {
+                    LinkTarget::File => reading.raw_tensor(&path, dtype, shape)?,
+                    _ => reading.elsewhere(&path, Some((dtype, shape)))?,
+                };
                 reading.builder.push(value)?
             }
             "TorchTensorSerializer" | "NumpyArraySerializer" | "ObjectSerializer" => {
+                let stored = StoredValue {
+                    key,
+                    class: &class,
+                    about: metadata,
+                    link: None,
+                    target: None,
+                    known: &raw,
+                };
                 let container = container.clone();
-                let object = container.find(key)?;
-                let id = stored(reading, &container, &object, metadata, key, &class)?;
-                let own = container.raw_attributes(&object, &raw);
+                let (id, own) = container.object(reading, key, stored)?;
                 raw.reserve_exact(own.len());
                 raw.extend(own);
                 id
@@ -277,17 +351,42 @@ impl Current {
         let path = link.text("path").ok_or_else(|| link.without("path"))?.to_lossy().into_owned();
         let there = link.text("key").ok_or_else(|| link.without("key"))?;
         let known = outer.and_then(|outer| outer.dtype_and_shape("shapes").ok());
-        if link.class()? == "DeferredSafeTensor" {
+        let inner = link.document.get(link.id, "metadata");
+        let inner = inner.map_or(link, |id| Metadata { document: link.document, id });
+        let link_class = link.class()?;
+        let (about, raw) = (outer.unwrap_or(inner), link.raw(&mut self.texts));
+        let value = StoredValue {
+            key,
+            class: &link_class,
+            about,
+            link: Some(link),
+            target: Some(inner),
+            known: &[],
+        };
+        let target = context.container.target(&path, value);
+        if matches!(target, LinkTarget::Elsewhere) {
+            let value = context.reading.elsewhere(&path, known)?;
+            let id = context.reading.builder.push(value)?;
+            context.reading.builder.set_raw_attributes(id, raw);
+            return Ok(id);
+        }
+        if link_class == "DeferredSafeTensor" {
             let value = match context.reading.safetensor(&path, there, context.progress)? {
                 Some(tensor) => context.reading.tensor(tensor)?,
                 None => unread(&missing_file_text(base_name(&path))),
             };
             let id = context.reading.builder.push(value)?;
-            let raw = link.raw(&mut self.texts);
             context.reading.builder.set_raw_attributes(id, raw);
             return Ok(id);
         }
-        let Some(other) = context.reading.other(&path)? else {
+        let other: Option<Rc<dyn Container>> = match target {
+            LinkTarget::Same => Some(context.container.clone()),
+            _ => match context.reading.other(&path)? {
+                Some(file) => Some(file),
+                None => None,
+            },
+        };
+        let Some(other) = other else {
             let why = missing_file_text(base_name(&path));
             let value = match known {
                 Some((dtype, shape)) => context.reading.missing_tensor(dtype, shape, why)?,
@@ -295,18 +394,65 @@ impl Current {
             };
             return context.reading.builder.push(value);
         };
-        let inner = link.document.get(link.id, "metadata");
-        let inner = inner.map_or(link, |id| Metadata { document: link.document, id });
-        let class = match (outer, inner.class()?) {
-            (Some(_), _) => "TorchTensorSerializer".into(),
-            (None, class) => class,
+        let class = match outer {
+            Some(_) => "TorchTensorSerializer".into(),
+            None => inner.class()?,
         };
-        let object = other.find(there)?;
-        let id = stored(context.reading, &other, &object, outer.unwrap_or(inner), key, &class)?;
-        let mut raw = link.raw(&mut self.texts);
-        raw.extend(other.raw_attributes(&object, &[]));
+        let value = StoredValue { class: &class, ..value };
+        let (id, own) = other.object(context.reading, there, value)?;
+        let mut raw = raw;
+        raw.extend(own);
         context.reading.builder.set_raw_attributes(id, raw);
         Ok(id)
+    }
+}
+
+impl CerebrasReading<'_> {
+    /// Returns the value of a link to a checkpoint that is not read, and counts it.
+    fn elsewhere(&mut self, path: &str, known: Option<(DType, Vec<u64>)>) -> Result<Value> {
+        *self.elsewhere.entry(path.to_owned()).or_default() += 1;
+        let why = elsewhere_text(path);
+        match known {
+            Some((dtype, shape)) => self.missing_tensor(dtype, shape, why),
+            None => Ok(unread(&why)),
+        }
+    }
+}
+
+impl Container for CerebrasFile {
+    fn text(&self, name: &[u8]) -> Result<Option<Text>> {
+        let mut browse = self.browse.borrow_mut();
+        let attribute = browse.root_attribute(name)?;
+        let Some(found) = attribute else { return Ok(None) };
+        let values = found.values(browse.file())?;
+        let text = values.text().ok_or_else(|| Error::damaged("its metadata is not text"))?;
+        Ok(Some(text.clone()))
+    }
+
+    fn texts_ahead(&self, flat: &[&Text]) -> Result<()> {
+        let names = room::collect(flat.iter().map(|flat| metadata_name(flat)))?;
+        self.browse.borrow_mut().attributes_ahead(names.iter().map(Vec::as_slice))
+    }
+
+    fn objects_ahead(&self, flat: &[&Text]) -> Result<()> {
+        let address = |flat: &&Text| self.browse.borrow_mut().find(&flat.to_lossy()).ok().flatten();
+        let addresses = room::collect(flat.iter().filter_map(address))?;
+        self.browse.borrow_mut().ahead(addresses)
+    }
+
+    fn object(
+        &self,
+        reading: &mut CerebrasReading<'_>,
+        name: &Text,
+        value: StoredValue<'_>,
+    ) -> Result<(ValueId, Vec<(Text, Text)>)> {
+        let object = self.find(name)?;
+        let id = stored(reading, self, &object, value.about, value.key, value.class)?;
+        Ok((id, self.raw_attributes(&object, value.known)))
+    }
+
+    fn target(&self, path: &str, _: StoredValue<'_>) -> LinkTarget {
+        if address_of(path).is_some() { LinkTarget::Elsewhere } else { LinkTarget::File }
     }
 }
 
@@ -314,7 +460,7 @@ impl Current {
 /// report to.
 struct ReadContext<'r, 'a, 'p> {
     reading: &'r mut CerebrasReading<'a>,
-    container: &'r Rc<CerebrasFile>,
+    container: &'r Rc<dyn Container>,
     progress: &'p mut dyn Progress,
 }
 
@@ -363,11 +509,11 @@ impl<'a> Metadata<'a> {
         self.document.field(self.id, name)
     }
 
-    fn text(&self, name: &str) -> Option<&'a Text> {
+    pub(super) fn text(&self, name: &str) -> Option<&'a Text> {
         self.field(name)?.text()
     }
 
-    fn is_true(&self, name: &str) -> bool {
+    pub(super) fn is_true(&self, name: &str) -> bool {
         self.field(name).is_some_and(JsonNode::is_true)
     }
 

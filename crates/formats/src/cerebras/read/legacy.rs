@@ -17,6 +17,7 @@ use super::{CerebrasFile, CerebrasReading, LeafReader, base_name, missing_file_t
 
 pub(super) fn read(
     reading: &mut CerebrasReading<'_>,
+    main: Rc<CerebrasFile>,
     spec: Text,
     version: Option<f64>,
     progress: &mut dyn Progress,
@@ -47,7 +48,6 @@ pub(super) fn read(
     reading.findings.extend(findings);
     let spec = Spec::from_pickle(&pickle, reading.limits)?;
     drop(pickle);
-    let main = reading.main.clone();
     let mut legacy = Legacy {
         names: QuotedNames::of(&main)?,
         main: main.clone(),
@@ -96,8 +96,10 @@ struct Legacy {
 }
 
 impl LeafReader for Legacy {
-    fn address(&self, flat: &Text) -> Option<u64> {
-        self.names.find(&self.main, flat)
+    fn ahead(&mut self, flat: &[&Text]) -> Result<()> {
+        let addresses = flat.iter().filter_map(|flat| self.names.find(&self.main, flat));
+        let addresses = room::collect(addresses)?;
+        self.main.browse.borrow_mut().ahead(addresses)
     }
 
     fn value(

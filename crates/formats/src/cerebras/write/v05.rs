@@ -1,10 +1,11 @@
 //! Format 0.5, of releases 2.5 and later: plain values in JSON attributes of the root group,
-//! tensors and pickled objects in datasets.
+//! tensors and pickled objects in datasets. In S3, the attributes are entries of `__METADATA__`, and
+//! the datasets are objects.
 
 use statelens_checkpoint::json::{self, Json};
 use statelens_checkpoint::{
-    Array, Checkpoint, DType, Layout, Loss, Result, Setting, Tensor, TensorClass, TensorId, Text,
-    Value, ValueId, room,
+    Array, Checkpoint, DType, Error, Layout, Loss, PlannedFile, Result, Segment, Setting, Tensor,
+    TensorClass, TensorId, Text, Value, ValueId, room,
 };
 use statelens_hdf5::write::{
     Attribute, AttributeValue, Content, Dataset, Datatype, FilePlan, Filter, PlannedSegments, Space,
@@ -13,6 +14,7 @@ use statelens_hdf5::write::{
 use super::node::{FlatLeaf, FormatFamily};
 use super::objects;
 use super::outline;
+use super::prefix::{ObjectPlan, number, sizes};
 use super::report::{self, EXCLUDE, LossReport, OLDER};
 use super::spec;
 use crate::cerebras::rtfx;
@@ -28,16 +30,30 @@ pub(super) fn plan(
     source: &Checkpoint,
     filter: Option<Filter>,
 ) -> Result<(PlannedSegments, Vec<Loss>)> {
+    let (container, losses) = written(source, Container::File(FilePlan::new()))?;
+    match container {
+        Container::File(file) => Ok((file.plan(filter)?, losses)),
+        Container::Objects(_) => Err(Error::unsupported("objects are not one file")),
+    }
+}
+
+/// Plans the objects of a checkpoint in S3. The last is `__METADATA__`.
+pub(super) fn plan_objects(source: &Checkpoint) -> Result<(Vec<PlannedFile>, Vec<Loss>)> {
+    match written(source, Container::Objects(ObjectPlan::default()))? {
+        (Container::Objects(objects), losses) => Ok((objects.plan()?, losses)),
+        (Container::File(_), _) => Err(Error::unsupported("a file has no objects")),
+    }
+}
+
+/// Adds all values to a container.
+fn written(source: &Checkpoint, container: Container) -> Result<(Container, Vec<Loss>)> {
     let mut report = LossReport::default();
     let outline = outline::outline(source, FormatFamily::V05, ROOM - OTHERS, &mut report)?;
-    let mut writer = V05Writer { source, file: FilePlan::new(), report };
+    let mut writer = V05Writer { source, container, report };
     // The text of all keys grows in a vector that doubles its capacity.
     room::ahead(outline.nodes.len() as u64 * 256)?;
-    let attribute = |name: &'static str, value| Attribute::new(name, value);
-    writer.file.attributes = vec![
-        attribute("__spec__", AttributeValue::Text(spec::root(&outline.nodes))),
-        attribute("__version__", AttributeValue::F64(0.5)),
-    ];
+    writer.attribute("__spec__", AttributeValue::Text(spec::root(&outline.nodes)));
+    writer.attribute("__version__", AttributeValue::F64(0.5));
     let mut names = std::collections::HashSet::new();
     for leaf in &outline.leaves {
         if names.insert(&leaf.key) {
@@ -47,23 +63,45 @@ pub(super) fn plan(
         }
     }
     if let Some(mark) = damage::mark(source) {
-        writer.file.attributes.push(attribute(damage::MARK, AttributeValue::Text(mark)));
+        writer.attribute(damage::MARK, AttributeValue::Text(mark));
     }
-    writer.file.attributes.push(attribute("__SUCCESS__", AttributeValue::Bool(true)));
+    writer.attribute("__SUCCESS__", AttributeValue::Bool(true));
     let losses = writer.report.finish("0.5")?;
-    Ok((writer.file.plan(filter)?, losses))
+    Ok((writer.container, losses))
+}
+
+/// What the values are written to.
+enum Container {
+    File(FilePlan),
+    Objects(ObjectPlan),
 }
 
 struct V05Writer<'a> {
     source: &'a Checkpoint,
-    file: FilePlan,
+    container: Container,
     report: LossReport,
 }
 
 impl V05Writer<'_> {
+    /// Adds an attribute of the root, or an entry of the metadata.
+    fn attribute(&mut self, name: &str, value: AttributeValue) {
+        match &mut self.container {
+            Container::File(file) => file.attributes.push(Attribute::new(name.to_owned(), value)),
+            Container::Objects(objects) => objects.entries.push((name.to_owned(), value)),
+        }
+    }
+
     fn leaf(&mut self, leaf: &FlatLeaf, leaves: &[FlatLeaf]) {
-        let Some(key) = hdf5_name(&leaf.key) else {
-            let why = "a name that holds a NUL or half a surrogate pair, which HDF5 can't store";
+        let (name, why) = match &self.container {
+            Container::File(_) => (
+                hdf5_name(&leaf.key),
+                "a name that holds a NUL or half a surrogate pair, which HDF5 can't store",
+            ),
+            Container::Objects(_) => {
+                (leaf.key.as_str(), "a name that holds half a surrogate pair, which S3 can't store")
+            }
+        };
+        let Some(key) = name else {
             return self.report.refuse(&leaf.key, why, EXCLUDE);
         };
         let key = key.to_owned();
@@ -76,7 +114,7 @@ impl V05Writer<'_> {
         };
         if let Some(about) = about {
             let value = AttributeValue::Text(metadata(&leaf.key, &about));
-            self.file.attributes.push(Attribute::new(format!("{key}.__metadata__"), value));
+            self.attribute(&format!("{key}.__metadata__"), value);
         }
     }
 
@@ -127,7 +165,8 @@ impl V05Writer<'_> {
         let tensor = fit(self.source, id, flat, &mut self.report)?;
         let Some(code) = rtfx::number(&tensor.dtype) else {
             let why = format!("a tensor of {}; the format has no such dtype", tensor.dtype);
-            let older = Datatype::of(&tensor.dtype).is_some();
+            let older = Datatype::of(&tensor.dtype).is_some()
+                && matches!(self.container, Container::File(_));
             return self.report.refused(
                 flat,
                 why,
@@ -158,16 +197,16 @@ impl V05Writer<'_> {
             Attribute::new("rtfx_dtypes", AttributeValue::I64s(vec![1], vec![code])),
             Attribute::new("shapes", shapes),
         ];
-        self.dataset(flat, key, id, attributes)?;
-        Some(Json::Object(vec![
+        let stored = self.elements(flat, key, id, attributes)?;
+        let mut about = vec![
             ("__TORCH__", Json::Bool(true)),
             ("shapes", Json::List(vec![shape()])),
             ("dtypes", Json::List(vec![Json::text(&dtype)])),
             ("rtfx_dtypes", Json::List(vec![Json::Number(code.to_string())])),
             ("__TYPE__", Json::text(TENSOR)),
-            ("__NUMPY__", Json::Bool(true)),
-            ("compressed", Json::Bool(false)),
-        ]))
+        ];
+        about.extend(stored);
+        Some(Json::Object(about))
     }
 
     fn array(&mut self, flat: &Text, id: TensorId, key: &str) -> Option<Json> {
@@ -186,13 +225,10 @@ impl V05Writer<'_> {
             Attribute::new("compressed", AttributeValue::Bool(false)),
             Attribute::new("is_bfloat16", AttributeValue::Bool(false)),
         ];
-        self.dataset(flat, key, id, attributes)?;
-        Some(Json::Object(vec![
-            ("is_bfloat16", Json::Bool(false)),
-            ("__TYPE__", Json::text(ARRAY)),
-            ("__NUMPY__", Json::Bool(true)),
-            ("compressed", Json::Bool(false)),
-        ]))
+        let stored = self.elements(flat, key, id, attributes)?;
+        let mut about = vec![("is_bfloat16", Json::Bool(false)), ("__TYPE__", Json::text(ARRAY))];
+        about.extend(stored);
+        Some(Json::Object(about))
     }
 
     fn object(&mut self, flat: &Text, id: ValueId, key: &str) -> Option<Json> {
@@ -201,37 +237,50 @@ impl V05Writer<'_> {
             Ok(bytes) => bytes,
             Err(why) => return self.report.refused(flat, why, EXCLUDE),
         };
-        let attributes = vec![
-            Attribute::new("__TYPE__", AttributeValue::Text(OBJECT.into())),
-            Attribute::new("compressed", AttributeValue::Bool(false)),
-            Attribute::new("__BYTES__", AttributeValue::Bytes(bytes.into())),
-        ];
-        let (datatype, space, content) = (Datatype::F32, Space::Null, Content::None);
-        self.add(flat, key, Dataset { datatype, space, content, attributes })?;
-        Some(Json::Object(vec![
-            ("__TYPE__", Json::text(OBJECT)),
-            ("__BYTES__", Json::Bool(true)),
-            ("compressed", Json::Bool(false)),
-        ]))
+        let about = vec![("__TYPE__", Json::text(OBJECT)), ("__BYTES__", Json::Bool(true))];
+        let mut about: Vec<(&'static str, Json)> = about;
+        let added = match &mut self.container {
+            Container::File(file) => {
+                let attributes = vec![
+                    Attribute::new("__TYPE__", AttributeValue::Text(OBJECT.into())),
+                    Attribute::new("compressed", AttributeValue::Bool(false)),
+                    Attribute::new("__BYTES__", AttributeValue::Bytes(bytes.into())),
+                ];
+                let (datatype, space, content) = (Datatype::F32, Space::Null, Content::None);
+                about.push(("compressed", Json::Bool(false)));
+                let dataset = Dataset { datatype, space, content, attributes };
+                file.add(key, dataset).map(drop).map_err(|error| error.what().to_owned())
+            }
+            Container::Objects(objects) => {
+                about.extend(sizes(bytes.len() as u64));
+                objects.add(key, Segment::Bytes(bytes.into()))
+            }
+        };
+        match added {
+            Ok(()) => Some(Json::Object(about)),
+            Err(why) => self.report.refused(flat, why, EXCLUDE),
+        }
     }
 
-    fn dataset(
+    /// Adds the elements of a tensor or an array. Returns the fields of the metadata about them.
+    fn elements(
         &mut self,
         flat: &Text,
         key: &str,
         id: TensorId,
         attributes: Vec<Attribute>,
-    ) -> Option<()> {
-        match dataset(self.source, id, attributes) {
-            Ok(dataset) => self.add(flat, key, dataset),
+    ) -> Option<Vec<(&'static str, Json)>> {
+        let added = match &mut self.container {
+            Container::File(file) => dataset(self.source, id, attributes).and_then(|dataset| {
+                let added = file.add(key, dataset);
+                added.map_err(|error| (error.what().to_owned(), EXCLUDE))?;
+                Ok(vec![("__NUMPY__", Json::Bool(true)), ("compressed", Json::Bool(false))])
+            }),
+            Container::Objects(objects) => objects.elements(self.source, key, id),
+        };
+        match added {
+            Ok(about) => Some(about),
             Err((why, setting)) => self.report.refused(flat, why, setting),
-        }
-    }
-
-    fn add(&mut self, flat: &Text, key: &str, dataset: Dataset) -> Option<()> {
-        match self.file.add(key, dataset) {
-            Ok(_) => Some(()),
-            Err(error) => self.report.refused(flat, error.what().to_owned(), EXCLUDE),
         }
     }
 }
@@ -325,10 +374,6 @@ pub(super) fn dataset(
 
 pub(super) fn dimensions(tensor: &Tensor) -> Option<Vec<i64>> {
     tensor.shape.iter().map(|dim| i64::try_from(*dim).ok()).collect()
-}
-
-fn number(value: u64) -> Json {
-    Json::Number(value.to_string())
 }
 
 /// Returns the fill value of a constant tensor, if the value reproduces the same bytes.
