@@ -126,6 +126,9 @@ impl StateCount {
 #[serde(transparent)]
 pub struct GroupAttributes(#[serde(with = "object")] Vec<(String, Text)>);
 
+/// Files that are listed one by one.
+const MAX_FILES: usize = 100;
+
 impl Info {
     /// Describes a checkpoint, from its counts and the description of its
     /// model.
@@ -179,8 +182,15 @@ impl Info {
         lines.extend(format.facts.iter().map(|(name, text)| (name.to_lowercase(), text.clone())));
         lines.push(("grade".to_owned(), self.grade.word().to_owned()));
         lines.push(("model".to_owned(), self.model.line()));
-        let files = self.files.iter().map(|file| format!("{}, {}", file.name, exact(file.bytes)));
+        let listed = if self.files.len() > MAX_FILES { 1 } else { self.files.len() };
+        let (listed, more) = self.files.split_at(listed);
+        let files = listed.iter().map(|file| format!("{}, {}", file.name, exact(file.bytes)));
         lines.extend(files.map(|text| ("file".to_owned(), text)));
+        if !more.is_empty() {
+            let bytes = more.iter().fold(0, |sum: u64, file| sum.saturating_add(file.bytes));
+            let count = grouped(more.len() as u64);
+            lines.push(("files".to_owned(), format!("{count} more, {}", exact(bytes))));
+        }
         let links = match self.links {
             0 => String::new(),
             1 => ", 1 of them a link to another".to_owned(),
