@@ -344,7 +344,9 @@ impl WrittenLeaves {
 
 /// Returns whether a file is the index of a set.
 fn is_index(name: &str) -> bool {
-    name.ends_with(".index.json") || name.ends_with(".index")
+    name.ends_with(".index.json")
+        || name.ends_with(".index")
+        || name == statelens_formats::cerebras::s3::METADATA
 }
 
 fn broken(what: String) -> Error {

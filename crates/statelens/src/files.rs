@@ -16,6 +16,7 @@ use statelens_checkpoint::{
 };
 use statelens_compare::runs::{LATEST_FILES, MAX_LATEST, named_latest, weights_of};
 use statelens_formats::archives;
+use statelens_formats::cerebras::s3::METADATA;
 use statelens_formats::deepspeed::UNIVERSAL;
 use statelens_formats::sets::{CheckpointFiles, ORBAX};
 
@@ -26,6 +27,9 @@ const MAX_STORAGES: usize = 1 << 16;
 
 /// Depth to which subfolders are searched: a SavedModel has its variables in one.
 const MAX_DEPTH: usize = 2;
+
+/// Depth of folders in the keys of a checkpoint copied from S3.
+const MAX_NESTED: usize = 16;
 
 /// Files in subfolders that are opened with a checkpoint.
 const MAX_BELOW: usize = 1_000;
@@ -699,6 +703,9 @@ fn unpacked(path: &Path) -> Vec<(PathBuf, String)> {
     if file_name(path).ends_with("_model_states.pt") {
         return universal(&path.with_file_name(UNIVERSAL));
     }
+    if path.file_name() == Some(METADATA.as_ref()) {
+        return objects_below(folder(path));
+    }
     if path.file_name() != Some("data.pkl".as_ref()) {
         return Vec::new();
     }
@@ -729,6 +736,30 @@ fn universal(folder: &Path) -> Vec<(PathBuf, String)> {
         }
     }
     found.retain(|(_, name)| name.ends_with(".pt"));
+    found.sort();
+    found
+}
+
+/// Returns the files in the folders below that of a checkpoint copied from S3, and their names in the
+/// set: keys with slashes. Links to other folders are not followed.
+fn objects_below(top: &Path) -> Vec<(PathBuf, String)> {
+    let mut found = Vec::new();
+    let mut open = vec![(top.to_owned(), String::new())];
+    while let Some((folder, start)) = open.pop() {
+        for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
+            let name = format!("{start}{}", shown(&entry.file_name()));
+            match entry.file_type() {
+                Ok(kind) if kind.is_dir() && name.matches('/').count() < MAX_NESTED => {
+                    open.push((entry.path(), name + "/"));
+                }
+                Ok(kind) if kind.is_file() && !start.is_empty() => found.push((entry.path(), name)),
+                _ => {}
+            }
+        }
+        if found.len() > MAX_STORAGES {
+            break;
+        }
+    }
     found.sort();
     found
 }

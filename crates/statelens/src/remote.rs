@@ -275,9 +275,19 @@ impl RemoteOpener {
         if let Some(found) = self.on_hub(url)? {
             return self.gather_on_hub(found, with, progress);
         }
-        let place = Location::of(url)?;
+        #[cfg(feature = "object-store")]
+        let prefix = objects::prefix::open(url, &self.scratch)?;
+        #[cfg(not(feature = "object-store"))]
+        let prefix: Option<FileSet> = None;
+        let (place, mut files) = match prefix {
+            // All its files are known.
+            Some(files) => (None, files),
+            None => {
+                let files = FileSet::default().noting_missed();
+                (Some(Location::of(url)?), files.with_scratch(self.scratch.clone()))
+            }
+        };
         let window = Arc::new(Window::default());
-        let mut files = FileSet::default().noting_missed().with_scratch(self.scratch.clone());
         let add = |files: &mut FileSet, name: String, place: &Location| -> Result<Option<Error>> {
             let found = place.open(&self.meter).map_err(|error| error.in_file(&*name))?;
             Ok(match found {
@@ -289,7 +299,11 @@ impl RemoteOpener {
                 Err(error) => Some(error.in_file(name)),
             })
         };
-        if let Some(error) = add(&mut files, place.name(), &place)? {
+        if let Some(place) = &place
+            && let Some(error) = add(&mut files, place.name(), place)?
+        {
+            #[cfg(feature = "object-store")]
+            let error = objects::prefix::nothing_there(error, url);
             return Err(error);
         }
         self.add_further(&mut files, &window, with)?;
@@ -297,7 +311,8 @@ impl RemoteOpener {
         loop {
             let opened = files::open_or_enter(files.clone(), &self.limits, progress);
             let before = files.count();
-            for (name, place) in wanted.next(&files, |name| place.sibling(name)) {
+            let sibling = |name: &str| place.as_ref()?.sibling(name);
+            for (name, place) in wanted.next(&files, sibling) {
                 // Missing files are reported by the checkpoint itself.
                 add(&mut files, name, &place)?;
             }
@@ -444,6 +459,9 @@ pub(crate) struct SharedRange {
     /// Bytes at the start that are made last.
     pub(crate) head: u64,
 }
+
+#[cfg(feature = "object-store")]
+pub(crate) use objects::bucket;
 
 /// Uploads of objects, by one process or by several.
 #[cfg(feature = "object-store")]

@@ -41,7 +41,7 @@ pub(crate) fn current() -> Option<Arc<StopCheck>> {
 
 /// Returns the result of `request`, which blocks. If this thread has a check, another one makes the
 /// request, and is left alone when the check fails.
-#[cfg(feature = "http")]
+#[cfg(any(feature = "http", feature = "object-store"))]
 pub(crate) fn wait<T: Send + 'static>(
     request: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {
@@ -64,7 +64,7 @@ pub(crate) fn wait<T: Send + 'static>(
 }
 
 /// Waits for a time, or until the check of this thread fails.
-#[cfg(feature = "http")]
+#[cfg(any(feature = "http", feature = "object-store"))]
 pub(crate) fn pause(time: Duration) -> Result<()> {
     let until = Instant::now() + time;
     loop {

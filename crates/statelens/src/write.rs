@@ -2,6 +2,8 @@
 
 #[cfg(feature = "object-store")]
 mod objects;
+#[cfg(feature = "object-store")]
+mod prefix;
 mod stream;
 
 use std::borrow::Cow;
@@ -89,6 +91,11 @@ impl<'a> FileOptions<'a> {
 /// Returns the paths of the files of a plan, all in the folder of `path`. The plan's names begin
 /// with that of [`file_name`].
 pub fn output_paths(plan: &Plan, path: &Path) -> Vec<PathBuf> {
+    if statelens_formats::cerebras::s3::is_prefix(plan) {
+        // Joined as texts: a path would normalise the names.
+        let address = path.to_string_lossy();
+        return plan.files.iter().map(|file| format!("{address}/{}", file.name).into()).collect();
+    }
     plan.files.iter().map(|file| path.with_file_name(system_name(&file.name, path))).collect()
 }
 
@@ -155,6 +162,12 @@ pub fn write_plan(
     progress: &mut dyn Progress,
 ) -> Result<WrittenFiles> {
     options.check_losses(&plan)?;
+    if statelens_formats::cerebras::s3::is_prefix(&plan) {
+        let written = write_objects_below(path, plan, options, progress);
+        return written
+            .map(WrittenFiles::from)
+            .map_err(|error| error.in_file(path.display().to_string()));
+    }
     let paths = output_paths(&plan, path);
     let written = match remote::address(path) {
         None => write_files(&paths, plan, options, progress),
@@ -164,6 +177,27 @@ pub fn write_plan(
         Some(url) => remote::uploads::absent(url),
     };
     written.map_err(|error| error.in_file(path.display().to_string()))
+}
+
+/// Writes a checkpoint of which each value is an object below an address in S3.
+fn write_objects_below(
+    path: &Path,
+    plan: Plan,
+    options: &FileOptions<'_>,
+    progress: &mut dyn Progress,
+) -> Result<RunReport> {
+    let is_address = statelens_formats::cerebras::s3::split(&path.to_string_lossy()).is_some();
+    if !is_address {
+        return Err(Error::refused("this format is written to addresses in S3 only")
+            .advice("Name an address such as s3://bucket/key, or write a .mdl file."));
+    }
+    #[cfg(feature = "object-store")]
+    return prefix::write_prefix(path, plan, options, progress);
+    #[cfg(not(feature = "object-store"))]
+    {
+        let _ = (plan, options, progress);
+        remote::uploads::absent(&path.to_string_lossy())
+    }
 }
 
 fn write_files(

@@ -2,6 +2,7 @@
 //! speaks the protocols of S3, Google and Azure.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
+mod cerebras;
 #[allow(dead_code, reason = "these tests use a part of it")]
 #[path = "../it/common.rs"]
 mod common;

@@ -51,6 +51,8 @@ pub(crate) struct Store {
 pub(crate) struct Shelf {
     /// By `bucket/key`.
     pub(crate) objects: BTreeMap<String, Arc<Vec<u8>>>,
+    /// The user metadata `metadata` of objects in S3, by `bucket/key`.
+    pub(crate) headers: BTreeMap<String, String>,
     /// Parts of incomplete objects.
     pub(crate) uploads: BTreeMap<String, BTreeMap<String, Vec<u8>>>,
     /// All requests, without their bodies.
@@ -164,6 +166,7 @@ impl Shelf {
                     return (412, String::new(), Vec::new());
                 }
                 let tag = format!("ETag: \"{}\"\r\n", crc32fast::hash(&asked.body));
+                self.keep_header(&name, &asked);
                 self.objects.insert(name, Arc::new(asked.body));
                 (200, tag, Vec::new())
             }
@@ -171,6 +174,7 @@ impl Shelf {
                 self.began += 1;
                 let id = format!("{}-{name}", self.began);
                 self.uploads.insert(id.clone(), BTreeMap::new());
+                self.keep_header(&name, &asked);
                 made(format!(
                     "<InitiateMultipartUploadResult><UploadId>{id}</UploadId></InitiateMultipartUploadResult>"
                 ))
@@ -240,6 +244,13 @@ impl Shelf {
         }
     }
 
+    fn keep_header(&mut self, name: &str, asked: &Request) {
+        match asked.head.get("x-amz-meta-metadata") {
+            Some(header) => drop(self.headers.insert(name.to_owned(), header.clone())),
+            None => drop(self.headers.remove(name)),
+        }
+    }
+
     /// Lists the objects of a bucket whose keys begin with `prefix`, down to the next `/`.
     fn listed(&self, bucket: &str, prefix: &str) -> String {
         let (mut contents, mut prefixes) = (String::new(), std::collections::BTreeSet::new());
@@ -283,6 +294,9 @@ impl Shelf {
         if kind == Protocol::Azure {
             head += "x-ms-blob-type: BlockBlob\r\n";
         }
+        if let Some(header) = self.headers.get(name) {
+            head += &format!("x-amz-meta-metadata: {header}\r\n");
+        }
         if asked.method == "HEAD" {
             return (200, format!("{head}Content-Length: {}\r\n", bytes.len()), Vec::new());
         }
@@ -292,6 +306,9 @@ impl Shelf {
         };
         let (first, last) = range.split_once('-').unwrap();
         let first: usize = first.parse().unwrap();
+        if first >= bytes.len() {
+            return (416, head, Vec::new());
+        }
         let last = last.parse::<usize>().unwrap().min(bytes.len() - 1);
         head += &format!("Content-Range: bytes {first}-{last}/{}\r\n", bytes.len());
         (206, head, bytes[first..=last].to_vec())

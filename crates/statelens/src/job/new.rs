@@ -44,6 +44,10 @@ impl NewConversion {
         if !options.lossy {
             refusal.check_losses(&plan)?;
         }
+        if statelens_formats::cerebras::s3::is_prefix(&plan) {
+            return Err(Error::unsupported("a job does not write the objects of this format")
+                .advice("Write them with one `convert`, or let the job write a .mdl file."));
+        }
         let limits = options.reading.limits();
         let bytes = plan.bounded(&limits)?;
         let tasks = tasks.unwrap_or_else(|| bytes.div_ceil(TASK).clamp(1, MOST_TASKS));

@@ -1,7 +1,9 @@
 //! Object stores, accessed with the crate `object_store`. Credentials come from the usual
 //! environment variables.
 
+pub(crate) mod bucket;
 mod jobs;
+pub(super) mod prefix;
 mod upload;
 
 use std::fmt;

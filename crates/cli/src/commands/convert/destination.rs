@@ -157,7 +157,10 @@ fn named(input: &Path, states: &[String], writing: &Writing) -> String {
     let keeps = own.as_deref().is_some_and(|end| writing.extensions.contains(&end));
     let file = match keeps && !input.is_dir() {
         true => name.clone().into_owned(),
-        false => format!("{stem}.{}", writing.extensions[0]),
+        false => match writing.extensions.first() {
+            Some(extension) => format!("{stem}.{extension}"),
+            None => stem.to_owned(),
+        },
     };
     match states {
         [] => file,
@@ -178,7 +181,9 @@ fn by_extension(output: &Path, input: &Path) -> Result<&'static Writing> {
         return Err(error("`.ckpt` may be a PyTorch or a TensorFlow checkpoint")
             .advice("Choose one with --to torch or --to tensorflow."));
     }
-    statelens::parts::formats::writing_for_name(&name).ok_or_else(|| {
+    let by_name = statelens::parts::formats::writing_for_name(&name);
+    let by_address = || statelens::parts::formats::writing_for_address(&output.to_string_lossy());
+    by_name.or_else(by_address).ok_or_else(|| {
         let end = name.rsplit_once('.').map(|(_, end)| end.to_ascii_lowercase());
         let is_its = |known: &&str| end.as_deref() == Some(*known);
         let read_only = statelens::parts::formats::formats()
