@@ -4,6 +4,7 @@
 //! beyond the limits is a failure; so is a result that differs when the same bytes are read in
 //! other pieces.
 
+mod cerebras_s3;
 mod config;
 mod dcp;
 mod link;
@@ -36,6 +37,7 @@ const READ: u64 = 4 << 20;
 /// `tests/fixtures/ID`.
 const TARGETS: &[(&str, fn(&[u8]))] = &[
     ("cerebras", |bytes| examine("x.mdl", bytes)),
+    ("cerebras_s3", cerebras_s3::run),
     ("config", config::run),
     ("dcp", dcp::run),
     ("jinja", texts::jinja),
