@@ -194,6 +194,7 @@ fn numpy_name(dtype: &str) -> &str {
         "f8" => "float64",
         "i4" => "int32",
         "S2" => "bytes16",
+        "U2" => "str64",
         name => name,
     }
 }
