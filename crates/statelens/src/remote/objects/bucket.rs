@@ -10,14 +10,15 @@ use std::io::Read as _;
 use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey, AwsCredentialProvider};
+use object_store::RetryConfig;
+use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey, AwsCredential, AwsCredentialProvider};
 use sha2::{Digest as _, Sha256};
 use statelens_checkpoint::{Error, ObjectHeader, ReadAt, Result, hex, percent_encode};
 use statelens_formats::cerebras::s3::NOT_FOUND;
 use ureq::Agent;
 use ureq::http::{HeaderMap, Request};
 
-use super::{exists, runtime, store_error, wait};
+use super::{PATIENCE, exists, runtime, store_error, wait};
 use crate::waiting;
 
 /// How often a request is made.
@@ -85,7 +86,8 @@ impl Bucket {
     pub(crate) fn open(name: &str) -> Result<Self> {
         runtime()?;
         let address = format!("s3://{name}");
-        let builder = AmazonS3Builder::from_env().with_bucket_name(name);
+        let retry = RetryConfig { retry_timeout: PATIENCE, max_retries: 6, ..Default::default() };
+        let builder = AmazonS3Builder::from_env().with_bucket_name(name).with_retry(retry);
         let value = |key: AmazonS3ConfigKey| builder.get_config_value(&key);
         let is_set = |key| value(key).is_some_and(|text| text.eq_ignore_ascii_case("true"));
         let region = value(AmazonS3ConfigKey::Region).unwrap_or_else(|| "us-east-1".to_owned());
@@ -122,8 +124,15 @@ impl Bucket {
     pub(crate) fn request(&self, request: &ObjectRequest) -> Result<Answer> {
         let address = self.address(&request.key);
         let mut tries = 1;
+        let credentials = match &self.0.credentials {
+            Some(credentials) => {
+                let found = wait(credentials.get_credential())?;
+                Some(found.map_err(|error| store_error(&error, &address))?)
+            }
+            None => None,
+        };
         loop {
-            let answer = self.attempt(request);
+            let answer = self.attempt(request, credentials.as_deref());
             let is_busy = match &answer {
                 Ok(answer) => answer.status == 429 || answer.status >= 500,
                 Err(error) => error.kind() == statelens_checkpoint::ErrorKind::Io,
@@ -136,7 +145,11 @@ impl Bucket {
         }
     }
 
-    fn attempt(&self, request: &ObjectRequest) -> Result<Answer> {
+    fn attempt(
+        &self,
+        request: &ObjectRequest,
+        credentials: Option<&AwsCredential>,
+    ) -> Result<Answer> {
         let config = self.0.clone();
         let path = match request.key.as_str() {
             "" => config.path.clone(),
@@ -156,9 +169,7 @@ impl Bucket {
             .iter()
             .map(|(name, value)| ((*name).to_owned(), value.clone()))
             .collect();
-        if let Some(credentials) = &config.credentials {
-            let found = wait(credentials.get_credential())?;
-            let found = found.map_err(|error| store_error(&error, &self.address(&request.key)))?;
+        if let Some(found) = credentials {
             let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
             let signing = Signing {
                 key_id: &found.key_id,

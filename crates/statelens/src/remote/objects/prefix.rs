@@ -11,6 +11,9 @@ use super::bucket::{Bucket, BucketObject};
 /// Bytes of the largest `__METADATA__` that is read: more than a million tensors.
 const MAX_METADATA: u64 = 1 << 30;
 
+/// The first bytes of an HDF5 file.
+const HDF5: &[u8] = b"\x89HDF";
+
 /// Opens the files of the checkpoint at an address, with one request. `None` if the address is not
 /// that of a bucket of S3, or if there is no `__METADATA__`: it may be that of a file.
 pub(crate) fn open(url: &str, scratch: &Arc<dyn Scratch>) -> Result<Option<FileSet>> {
@@ -24,7 +27,9 @@ pub(crate) fn open(url: &str, scratch: &Arc<dyn Scratch>) -> Result<Option<FileS
     // To the library, `key/` is another checkpoint than `key`; to most tools they are the same.
     let other = key.strip_suffix('/');
     for key in std::iter::once(key).chain(other) {
-        if let Some(metadata) = bucket.read_start(&format!("{key}/{METADATA}"), MAX_METADATA)? {
+        let metadata = bucket.read_start(&format!("{key}/{METADATA}"), MAX_METADATA)?;
+        // A server that ignores what is below a file has sent the file.
+        if let Some(metadata) = metadata.filter(|bytes| !bytes.starts_with(HDF5)) {
             return files(&bucket, &format!("s3://{name}/{key}"), key, metadata, scratch).map(Some);
         }
     }
