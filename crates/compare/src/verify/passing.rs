@@ -103,7 +103,7 @@ impl Passing {
         match summary.filter(|_| self.tallied_by_statistics) {
             Some(summary) => {
                 let (nan, inf, first) = summary.not_finite();
-                NonFinite { nan, inf, first }
+                NonFinite { nan, inf, first, lost: 0 }
             }
             None => tallied,
         }
