@@ -17,13 +17,16 @@ const MAX_READ: u64 = 64 << 20;
 /// Endings of the names of files that describe the checkpoint, if they are in its folder.
 const SIBLINGS: [&str; 3] = ["config.json", ".index.json", ".metadata"];
 
+/// Number, name and size of a file.
+type ServedFile = (u32, String, u64);
+
 /// Returns the number of the file that was opened, and number, name and size of the files that the
 /// checkpoint is read from.
 #[pyfunction]
 pub(crate) fn files(
     py: Python<'_>,
     checkpoint: &NativeCheckpoint,
-) -> PyResult<(u32, Vec<(u32, String, u64)>)> {
+) -> PyResult<(u32, Vec<ServedFile>)> {
     detached(py, || {
         let inner = checkpoint.checkpoint.inner();
         let files = &inner.files;
