@@ -85,6 +85,78 @@ fn action_examines_what_a_pull_request_changes() {
     assert!(report.starts_with("<!-- statelens -->\n") && report.contains("not whole"), "{report}");
 }
 
+/// Names that git quotes, that look like options, and more output than a comment may have.
+#[test]
+fn action_takes_any_names_and_long_reports() {
+    let repository = Folder::new();
+    let top = repository.path();
+    git(top, &["init", "-q"]);
+    fs::write(top.join("readme.txt"), "nothing").unwrap();
+    git(top, &["add", "-A"]);
+    git(top, &["commit", "-qm", "Base"]);
+    let base = git(top, &["rev-parse", "HEAD"]);
+    copy("shard_cut", &top.join("größe \"neu\""));
+    fs::copy(fixture("attacks4/bytesio_evil.pt"), top.join("-evil.pt")).unwrap();
+    let evil = fs::read(top.join("-evil.pt")).unwrap();
+    for number in 0..300 {
+        fs::write(top.join(format!("copy with a rather long name {number}.pt")), &evil).unwrap();
+    }
+    git(top, &["add", "-A"]);
+    git(top, &["commit", "-qm", "Change"]);
+    let temp = Folder::new();
+    let variables = [("BASE", base.as_str()), ("RUNNER_TEMP", temp.path().to_str().unwrap())];
+    let ran = bash(top, "run.sh", &[], &variables);
+    assert_eq!(ran.code, Some(0), "{} {}", ran.out, ran.err);
+    assert!(ran.out.contains("-evil.pt") && ran.out.contains("whole: false"), "{}", ran.out);
+    let results = temp.file("statelens-results");
+    let report = fs::read_to_string(results.join("report.md")).unwrap();
+    assert!(report.contains("file-cut") && report.len() < 65_000, "{}", report.len());
+    let log = fs::read(results.join("sarif/check.sarif")).unwrap();
+    let log: Value = serde_json::from_slice(&log).unwrap();
+    assert_eq!(log["runs"][0]["results"][0]["ruleId"], "file-cut");
+}
+
+/// A stand-in for `gh` notes its arguments, and lists the comment of an earlier run.
+#[test]
+fn action_writes_one_comment_and_updates_it() {
+    let folder = Folder::new();
+    let stand_in = "#!/usr/bin/env bash\nprintf '%s\\n' \"$*\" >> \"$LOG\"\n\
+                    case \"$*\" in *--paginate*) printf '%s' \"$OLD\" ;; esac\n";
+    fs::write(folder.file("gh"), stand_in).unwrap();
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    fs::set_permissions(folder.file("gh"), mode).unwrap();
+    let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap());
+    let log = folder.file("log.txt");
+    for (old, expected) in [
+        ("", "api --method POST repos/o/r/issues/5/comments --field body=@report.md --silent"),
+        (
+            "77\n78",
+            "api --method PATCH repos/o/r/issues/comments/77 --field body=@report.md --silent",
+        ),
+    ] {
+        let variables = [
+            ("PATH", path.as_str()),
+            ("LOG", log.to_str().unwrap()),
+            ("OLD", old),
+            ("GITHUB_REPOSITORY", "o/r"),
+            ("NUMBER", "5"),
+            ("REPORT", "report.md"),
+        ];
+        let ran = bash(folder.path(), "comment.sh", &[], &variables);
+        assert_eq!(ran.code, Some(0), "{}", ran.err);
+        assert_eq!(fs::read_to_string(&log).unwrap().lines().last(), Some(expected));
+    }
+}
+
+#[test]
+fn scripts_need_bash_3_2_only() {
+    for name in ["run.sh", "hook.sh", "install.sh", "comment.sh"] {
+        let text = fs::read_to_string(script(name)).unwrap();
+        let newer = ["declare -A", "mapfile", "readarray", "${!", ",,}", "^^}", "coproc", "|&"];
+        assert!(!newer.iter().any(|word| text.contains(word)), "{name}");
+    }
+}
+
 #[test]
 fn action_examines_paths_with_levels_and_nothing_without_checkpoints() {
     let repository = Folder::new();
