@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
+use serde_json::Value;
 
 use super::{VERSION, empty, list, name, try_command};
 use crate::{project, shell};
@@ -21,6 +22,7 @@ pub(crate) const UNPUBLISHED: [&str; 7] = [
 
 /// Packages all crates, and installs the command from the packages alone into an empty folder.
 pub(super) fn check(profile: &str) -> Result<()> {
+    described()?;
     package()?;
     let folder = empty("crates")?;
     let mut patches = Vec::new();
@@ -46,6 +48,47 @@ pub(super) fn check(profile: &str) -> Result<()> {
     shell::run(&mut cargo)?;
     let program = if cfg!(windows) { "bin/statelens.exe" } else { "bin/statelens" };
     try_command(&root.join(program), &root)
+}
+
+/// Fails if a crate lacks what crates.io shows or requires.
+fn described() -> Result<()> {
+    let mut cargo = shell::command("cargo");
+    cargo.args(["metadata", "--locked", "--no-deps", "--format-version=1"]);
+    let text = shell::output(&mut cargo).context("`cargo metadata` failed")?;
+    let metadata: Value = serde_json::from_str(&text).context("reading `cargo metadata`")?;
+    let missing = undescribed(&metadata);
+    ensure!(missing.is_empty(), "missing in Cargo.toml: {}", missing.join(", "));
+    Ok(())
+}
+
+/// Returns the fields that published crates lack, as `CRATE: FIELD`.
+fn undescribed(metadata: &Value) -> Vec<String> {
+    const FIELDS: [&str; 8] = [
+        "description",
+        "license",
+        "repository",
+        "homepage",
+        "readme",
+        "keywords",
+        "categories",
+        "authors",
+    ];
+    let is_empty = |value: &Value| match value {
+        Value::String(text) => text.is_empty(),
+        Value::Array(list) => list.is_empty(),
+        _ => true,
+    };
+    let packages = metadata["packages"].as_array().into_iter().flatten();
+    let published = packages.filter(|package| {
+        package["name"].as_str().is_some_and(|name| !UNPUBLISHED.contains(&name))
+    });
+    published
+        .flat_map(|package| {
+            let name = package["name"].as_str().unwrap_or_default();
+            let lacks = FIELDS.into_iter().filter(|field| is_empty(&package[*field]));
+            lacks.map(move |field| format!("{name}: {field}")).collect::<Vec<_>>()
+        })
+        .collect()
 }
 
 /// Publishes all crates. Cargo does so in the order of their dependencies, and waits for each.
@@ -75,4 +118,21 @@ fn cargo(arguments: &[&str]) -> Result<()> {
 fn pin(command: &Path) -> Result<()> {
     fs::copy(project::root().join("Cargo.lock"), command.join("Cargo.lock"))?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn published_crates_are_described() {
+        described().unwrap();
+        let bare =
+            json!({"packages": [{"name": "statelens", "readme": "README.md"}, {"name": "xtask"}]});
+        let missing = undescribed(&bare);
+        assert_eq!(missing.len(), 7);
+        assert!(missing.contains(&"statelens: keywords".to_owned()));
+    }
 }
