@@ -9,7 +9,7 @@ use zip::{CompressionMethod, DateTime, ZipWriter, write::SimpleFileOptions};
 
 use crate::built::{built, files_under, gzip};
 use crate::site::{self, Goal};
-use crate::{project, setup, shell, single, wheel};
+use crate::{project, release, setup, shell, single};
 
 /// Maximum number of bytes that a browser downloads to run the page, with each file compressed by
 /// gzip.
@@ -48,7 +48,7 @@ pub(crate) fn run() -> Result<()> {
     let single = single::build(&site)?;
     println!("File:   {}", single.display());
     weigh(&folder)?;
-    wheel::build().map(drop)
+    release::wheel()
 }
 
 /// Fails if the small page is over its budget, or has lost its vector instructions.

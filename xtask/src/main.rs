@@ -96,7 +96,7 @@ enum Task {
         parts: Vec<bench::Benchmark>,
     },
     /// Make the small site for a static host, as a folder, as a zip and as one file:
-    /// target/dist/statelens, .zip and .html; and the wheel of the Python package: target/dist/wheels.
+    /// target/dist/statelens, .zip and .html; and the wheel of the Python package.
     Dist,
     /// Make the files of a release, and try them; `--dry-run` does all of it for this platform and
     /// publishes nothing.
@@ -109,7 +109,8 @@ enum Task {
         #[arg(long)]
         advisories: bool,
     },
-    /// Make the wheel of the Python package: target/dist/wheels.
+    /// Make the wheel of the Python package for this platform: target/release-files. The page is in
+    /// it if the small site has been built.
     Wheel {
         /// Build it as tests are compiled, and test it beside the real libraries.
         #[arg(long)]
@@ -187,7 +188,7 @@ fn main() -> ExitCode {
         Task::Wheel { test: true } => {
             setup::prepare(setup::INTEROP).and_then(|()| wheel::test(&[]))
         }
-        Task::Wheel { test: false } => wheel::build().map(drop),
+        Task::Wheel { test: false } => release::wheel(),
         Task::Fuzz { seconds, filter } => fuzz::run(seconds, filter.as_deref(), None),
         Task::FuzzPickles { seconds, seed } => test::fuzz_pickles(seconds, seed),
         Task::Cycles { draw: true } => cycles::draw(),

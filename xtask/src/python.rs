@@ -3,8 +3,8 @@
 //! There are five: cerebras-pytorch 2.10 requires torch 2.4, but files should also load in today's
 //! torch; TensorFlow and JAX are compatible with neither; and release 2.4 of cerebras-pytorch, for
 //! which format 0.4 is written, needs Python 3.8, and is skipped where that is missing. A sixth
-//! builds and tests the Python package ([`package`]), and a seventh builds its published wheel
-//! ([`wheel`]). Their packages are pinned in `tests/interop/requirements-*.txt`. The environments are
+//! builds and tests the Python package ([`package`]). Their packages are pinned in
+//! `tests/interop/requirements-*.txt`. The environments are
 //! in `target/python`, and are rebuilt only when those files change.
 
 use std::fs;
@@ -96,15 +96,6 @@ pub(crate) fn package(root: &Path) -> Result<PathBuf, String> {
     Ok(environment.interpreter())
 }
 
-/// Returns the interpreter of the environment that builds the wheel that is published.
-pub(crate) fn wheel(root: &Path) -> Result<PathBuf, String> {
-    let environment = Environment::new(root, "wheel", VERSION);
-    if !environment.is_ready() {
-        environment.build(&base_interpreter(VERSION)?)?;
-    }
-    Ok(environment.interpreter())
-}
-
 /// Returns the folder of the HDF5 filters (LZ4) of an environment, for tools that load them by
 /// path.
 pub(crate) fn hdf5_plugins(interpreter: &Path) -> Option<PathBuf> {
@@ -183,7 +174,6 @@ impl Environment {
             "tensorflow" => "import tensorflow",
             "jax" => "import h5py, jax",
             "package" => "import maturin, mypy, pytest",
-            "wheel" => "import maturin, ziglang",
             _ => "import torch, h5py",
         };
         run(Command::new(self.interpreter()).args(["-W", "ignore", "-c", proof]))?;

@@ -182,6 +182,11 @@ pub(crate) fn run(release: &Release) -> Result<()> {
     }
 }
 
+/// Makes the wheel of the Python package for this machine, with the page if it has been built.
+pub(crate) fn wheel() -> Result<()> {
+    wheel::make(&Build { profile: Some("wheel".to_owned()), ..Build::default() }).map(drop)
+}
+
 /// Makes everything for this platform, and tries it.
 fn dry_run(profile: Option<&str>) -> Result<()> {
     let build = Build { profile: profile.map(str::to_owned), ..Build::default() };

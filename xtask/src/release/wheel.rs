@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, ensure};
 use zip::ZipArchive;
 
-use super::{Build, VERSION, empty, files, host, licences, list, name};
+use super::{Build, VERSION, empty, files, host, licences, name};
 use crate::setup::wasm;
 use crate::venv::Venv;
-use crate::{project, shell};
+use crate::wheel;
 
 /// Builds wheels, and links them against an old glibc or musl with zig.
 const TOOLS: &[&str] = &["maturin==1.16.0", "ziglang==0.15.2"];
@@ -29,15 +29,16 @@ const LICENCES: &str = "LICENSE-THIRD-PARTY.txt";
 /// path.
 pub(super) fn make(build: &Build) -> Result<PathBuf> {
     let target = build.prepared_target()?;
-    let tools = Venv::with("wheels", TOOLS)?;
-    let package = project::root().join("crates/python");
-    let notices = package.join(LICENCES);
+    let notices = wheel::package().join(LICENCES);
     let texts = licences::texts(&[("statelens-cli", &target), ("statelens-app", wasm::TARGET)])?;
     fs::write(&notices, texts)?;
-    let built = run_maturin(build, &target, &tools, &package);
+    let built = run_maturin(build, &target);
     fs::remove_file(&notices)?;
-    let wheel = built?;
-    check(&wheel, &target)?;
+    let built = built?;
+    check(&built, &target)?;
+    fs::create_dir_all(files())?;
+    let wheel = files().join(name(&built));
+    fs::copy(&built, &wheel)?;
     println!("Wheel:   {} ({} bytes)", wheel.display(), fs::metadata(&wheel)?.len());
     // musl's wheels are for other systems than the one that builds them.
     if target == host()? {
@@ -48,31 +49,16 @@ pub(super) fn make(build: &Build) -> Result<PathBuf> {
     Ok(wheel)
 }
 
-fn run_maturin(build: &Build, target: &str, tools: &Venv, package: &Path) -> Result<PathBuf> {
-    let folder = empty("wheel")?;
-    let mut maturin = shell::command(tools.program("maturin"));
-    maturin.current_dir(package).env("CARGO_TARGET_DIR", project::target());
+fn run_maturin(build: &Build, target: &str) -> Result<PathBuf> {
+    let tools = Venv::with("wheels", TOOLS)?;
     let profile = build.profile.as_deref().unwrap_or("wheel");
-    maturin.args(["build", "--locked", "--features", "object-store", "--profile", profile]);
-    maturin.args(["--target", target]).arg("--out").arg(&folder);
+    let mut options = vec!["--features", "object-store", "--profile", profile, "--target", target];
     if target.contains("linux") {
         let oldest = if target.ends_with("musl") { MUSL } else { GLIBC };
-        maturin.args(["--compatibility", oldest, "--zig"]);
-        // maturin finds zig in the environment of its own Python.
-        maturin.env("CARGO_ZIGBUILD_PYTHON_PATH", tools.program("python"));
+        options.extend(["--compatibility", oldest, "--zig"]);
     }
-    if let Some(site) = build.site()? {
-        maturin.env("STATELENS_SITE", site);
-    }
-    shell::run(&mut maturin)?;
-    let made = list(&folder)?;
-    let [made] = made.as_slice() else {
-        anyhow::bail!("maturin left {} without one wheel", folder.display())
-    };
-    fs::create_dir_all(files())?;
-    let wheel = files().join(name(made));
-    fs::copy(made, &wheel)?;
-    Ok(wheel)
+    let site = build.site()?;
+    wheel::make(&tools.program("python"), &options, site.as_deref(), &empty("wheel")?)
 }
 
 /// Fails if a wheel is not for the systems that it should be for, lacks licences, or is too large.
@@ -99,15 +85,8 @@ fn check(wheel: &Path, target: &str) -> Result<()> {
     Ok(())
 }
 
-/// Installs a wheel into an empty environment, without any network, and runs what is in it.
+/// Installs a wheel into an empty environment, and runs what is in it.
 fn try_wheel(wheel: &Path) -> Result<()> {
-    let venv = Venv::empty(&empty("wheel-environment")?)?;
-    let mut pip = shell::command(venv.program("python"));
-    pip.args(["-m", "pip", "install", "--quiet", "--no-index", "--disable-pip-version-check"]);
-    shell::run(pip.arg(wheel))?;
-    let folder = empty("wheel-folder")?;
-    super::try_command(&venv.program("statelens"), &folder)?;
-    let file = statelens_fixtures::path("torch/zip_module_state_dict.pt");
-    let mut python = shell::command(venv.program("python"));
-    shell::run(python.current_dir(&folder).arg("-c").arg(crate::wheel::SMOKE).arg(file))
+    let venv = wheel::install(wheel, &empty("wheel-environment")?)?;
+    super::try_command(&venv.program("statelens"), &empty("wheel-folder")?)
 }
