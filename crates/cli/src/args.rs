@@ -29,9 +29,7 @@ pub(crate) use toolbox::{
     Check, ConvertDataloaderState, Dataloader, FixCheckpointSpec, Latest, Prune, RunFolderArgs,
     Runs, Toolbox, Upgrade, Verify,
 };
-pub(crate) use values::{
-    By, Export, FailOn, ScaleArg, SingularArgs, SortBy, StatsArgs, ValuesCommand,
-};
+pub(crate) use values::{By, Export, ScaleArg, SingularArgs, SortBy, StatsArgs, ValuesCommand};
 
 const EXAMPLES: &str = "\
 Examples:

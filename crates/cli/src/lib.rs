@@ -20,6 +20,9 @@ use statelens::parts::checkpoint::visible;
 use statelens::parts::describe::model::Config;
 use statelens::{Error, Progress, Result};
 
+pub use commands::pictures::{PictureFile, picture_is_svg, save_difference};
+pub use commands::show::snippet;
+
 use crate::args::{Cli, Command, Toolbox};
 use crate::print::{Failure, warn};
 

@@ -38,6 +38,7 @@ pub(crate) struct ConvertOptions {
     untie: bool,
     lossy: bool,
     replace: bool,
+    sync: bool,
     read_as: Vec<String>,
 }
 
@@ -105,6 +106,7 @@ pub(crate) fn convert(
 ) -> PyResult<String> {
     let place = Place::of(&source)?;
     // A mistake in the options is found before anything is read.
+    let sync = options.sync;
     let (options, rules) = detached(py, || {
         let options = options.of_job(PathBuf::new(), &path)?;
         let rules = options.reading.read_as.clone();
@@ -113,7 +115,9 @@ pub(crate) fn convert(
     let checkpoint =
         Watch::new(None).reading(py, move |progress| read_as(place.open(progress)?, &rules))?;
     Watch::new(progress).over(py, |progress| {
-        Ok(options.conversion(&checkpoint).write_with(&path, progress)?.json())
+        let conversion = options.conversion(&checkpoint);
+        let conversion = if sync { conversion.sync() } else { conversion };
+        Ok(conversion.write_with(&path, progress)?.json())
     })
 }
 

@@ -12,11 +12,13 @@ mod errors;
 mod file;
 mod job;
 mod lists;
+mod matrices;
 mod memory;
 mod place;
 mod plain;
 mod reports;
 mod served;
+mod sharing;
 mod tensor;
 mod text;
 mod tree;
@@ -40,10 +42,12 @@ mod _native {
     #[pymodule_export]
     use crate::lists::{ls, manifest, matching};
     #[pymodule_export]
+    use crate::matrices::{draw, rank, singular, snippet, tensor_diff};
+    #[pymodule_export]
     use crate::place::{dequantized, is_address, open, parse_size};
     #[pymodule_export]
     use crate::reports::{
-        check, check_folder, diff, info, rank, renames, scan, stats, summary, verify,
+        check, check_folder, diff, info, link, renames, scan, stats, summary, verify,
     };
     #[pymodule_export]
     use crate::served::{files, read_file};

@@ -41,6 +41,8 @@ pub(crate) struct OpenOptions {
     scratch: Option<u64>,
     /// Dtypes of arrays without one: `PATTERN=DTYPE`.
     read_as: Vec<String>,
+    /// Whether tensors that hold all layers become one tensor for each layer.
+    unstack: bool,
 }
 
 enum PlaceKind {
@@ -90,6 +92,7 @@ impl Place {
     pub(crate) fn open(self, progress: &mut dyn Progress) -> Result<Checkpoint> {
         let rules = self.options.read_as.iter().map(|rule| read_as_rule(rule));
         let rules = rules.collect::<Result<Vec<_>>>()?;
+        let unstack = self.options.unstack;
         let mut opening = Opening(progress);
         let opener = self.opener(&mut opening);
         let checkpoint = match self.kind {
@@ -107,6 +110,8 @@ impl Place {
             },
         };
         let checkpoint = checkpoint.read_as(&rules)?.unwrap_or(checkpoint);
+        let unstacked = if unstack { checkpoint.unstacked()? } else { None };
+        let checkpoint = unstacked.unwrap_or(checkpoint);
         Ok(checkpoint.word_findings(parameter))
     }
 
@@ -162,8 +167,8 @@ impl Place {
 impl OpenOptions {
     /// Returns how a job opens checkpoints.
     pub(crate) fn of_job(self, max_fetch: Option<u64>) -> Reading {
-        let Self { with_files: with, limit, scratch, read_as } = self;
-        Reading { with, limit, scratch, read_as, max_fetch, ..Reading::default() }
+        let Self { with_files: with, limit, scratch, read_as, unstack } = self;
+        Reading { with, limit, scratch, read_as, unstack, max_fetch }
     }
 }
 

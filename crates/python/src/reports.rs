@@ -1,6 +1,6 @@
 //! Reports about checkpoints, as the JSON that the command prints.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use pyo3::prelude::*;
 use statelens::folder::{self, RuleLevels};
@@ -12,18 +12,18 @@ use statelens::parts::compare::diff::Tolerance;
 use statelens::parts::compare::verify::Manifest;
 use statelens::parts::convert::{EditTexts, Pattern};
 use statelens::parts::describe::share::{
-    write_fragment, write_html, write_json, write_markdown, write_text,
+    KeysAs, LinkOptions, address, write_fragment, write_html, write_json, write_markdown,
+    write_picture, write_text,
 };
-use statelens::parts::tensor::numbers;
 use statelens::parts::values::{Json, Scale, findings_json};
-use statelens::sides::{RenameReport, SideEdits, roles_json};
+use statelens::sides::{RenameReport, SideEdits, alike, roles_json};
 use statelens::statistics::{
-    self, Condition, Grouping, MeasuredTensors, RankedLines, Ranking, ReadTwice, StatisticsOptions,
+    self, Condition, FailOn, FailedTensors, Grouping, MeasuredTensors, OtherNumbers, ReadTwice,
+    StatisticsOptions,
 };
-use statelens::{Checkpoint, DiffOptions, Error, Limits, Progress, Result, diff_with};
+use statelens::{Checkpoint, DiffOptions, Error, Limits, Progress, Result, diff_with, listed_keys};
 
 use crate::place::{Located, OpenOptions, Place};
-use crate::tensor::NativeTensor;
 use crate::watch::Watch;
 
 /// Reads everything, and checks every checksum.
@@ -77,6 +77,14 @@ pub(crate) struct CompareOptions {
     by_layer: bool,
 }
 
+/// The sides of a comparison, in one form.
+pub(crate) struct Sides {
+    pub(crate) left: Checkpoint,
+    pub(crate) right: Checkpoint,
+    /// Whether only one of them was quantised.
+    quantised: bool,
+}
+
 impl CompareOptions {
     fn compared(&self) -> DiffOptions {
         let tolerance = self.tolerance.map(|(relative, absolute)| Tolerance { relative, absolute });
@@ -90,11 +98,11 @@ impl CompareOptions {
     }
 
     /// Opens both sides, and edits them.
-    fn sides(
+    pub(crate) fn sides(
         &self,
         (left, right): (Place, Place),
         progress: &mut dyn Progress,
-    ) -> Result<(Checkpoint, Checkpoint)> {
+    ) -> Result<Sides> {
         let filter = EditTexts {
             select: self.select.clone(),
             exclude: self.exclude.clone(),
@@ -109,8 +117,10 @@ impl CompareOptions {
         };
         let edits = SideEdits { filter: filter.edit()?, rename: rename.edit()? };
         let (left, right) = (left.open(progress)?, right.open(progress)?);
+        // As the command does, so that both give the same report.
+        let (left, right, _, quantised) = alike(left, right)?;
         let edited = edits.apply(left, right)?;
-        Ok((edited.left, edited.right))
+        Ok(Sides { left: edited.left, right: edited.right, quantised })
     }
 }
 
@@ -125,9 +135,10 @@ pub(crate) fn diff(
 ) -> PyResult<String> {
     let places = (Place::of(&left)?, Place::of(&right)?);
     Watch::new(progress).reading(py, move |progress| {
-        let (left, right) = options.sides(places, progress)?;
+        let Sides { left, right, quantised } = options.sides(places, progress)?;
         let mut report = diff_with(&left, &right, options.compared(), progress)?;
-        if options.by_change {
+        // A quantised weight always differs: the question is how much.
+        if quantised || options.by_change {
             report.sort_by_change();
         }
         let mut json = Json::new();
@@ -152,7 +163,7 @@ pub(crate) fn renames(
 ) -> PyResult<String> {
     let places = (Place::of(&left)?, Place::of(&right)?);
     Watch::new(progress).reading(py, move |progress| {
-        let (left, right) = options.sides(places, progress)?;
+        let Sides { left, right, .. } = options.sides(places, progress)?;
         for side in [&left, &right] {
             side.check_size("comparing all values")?;
         }
@@ -196,7 +207,7 @@ pub(crate) fn check(
         let state = options.state.as_deref().unwrap_or_default();
         let checkpoint = place.open(progress)?;
         let reference = match other {
-            Some(place) => Against::of(place.open(progress)?.inner(), state),
+            Some(place) => against(place, state, progress)?,
             None => {
                 let one = |(key, dtype, shape): KeyType| Expected { key, dtype, shape };
                 Against::listed(list.into_iter().map(one).collect(), state)
@@ -206,12 +217,33 @@ pub(crate) fn check(
     })
 }
 
-/// Checks whether a folder with a model is whole and agrees with itself.
+/// Returns the keys of a checkpoint, or those that a file lists which is not a checkpoint.
+fn against(place: Place, state: &str, progress: &mut dyn Progress) -> Result<Against> {
+    let path = place.path().map(Path::to_owned);
+    // A checkpoint may be text, and a list of keys can't be recognised by its content.
+    let error = match place.open(progress) {
+        Ok(checkpoint) => return Ok(Against::of(checkpoint.inner(), state)),
+        Err(error) => error,
+    };
+    let listed = path.as_deref().map(listed_keys).transpose()?.flatten();
+    Ok(Against::listed(listed.ok_or(error)?, state))
+}
+
+/// Checks whether a folder with a model is whole and agrees with itself. With `fix_index`, writes the
+/// right index first.
 #[pyfunction]
-pub(crate) fn check_folder(py: Python<'_>, path: PathBuf, levels: Vec<String>) -> PyResult<String> {
+pub(crate) fn check_folder(
+    py: Python<'_>,
+    path: PathBuf,
+    levels: Vec<String>,
+    fix_index: bool,
+) -> PyResult<String> {
     Watch::new(None).over(py, |progress| {
         let mut rules = RuleLevels::default();
         levels.iter().try_for_each(|level| rules.set(level))?;
+        if fix_index {
+            folder::fix_index(&path, &Limits::default(), progress)?;
+        }
         Ok(folder::check(&path, &rules, &Limits::default(), progress)?.json())
     })
 }
@@ -255,9 +287,46 @@ pub(crate) fn summary(
             "html" => Ok(write_html(&outline)),
             "fragment" => Ok(write_fragment(&outline)),
             "json" => Ok(write_json(&outline)),
+            "svg" => Ok(write_picture(&outline, true)),
             _ => Err(Error::refused(format!("`{to}` is not a kind of summary"))
-                .expected("text, markdown, html or json")),
+                .expected("text, markdown, html, json or svg")),
         }
+    })
+}
+
+/// The options of a link that holds the structure of a checkpoint.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub(crate) struct SharedLink {
+    base: String,
+    keys: String,
+    values: bool,
+    findings: bool,
+    stats: bool,
+}
+
+/// Returns the address of a page with the structure of a checkpoint.
+#[pyfunction]
+pub(crate) fn link(
+    py: Python<'_>,
+    source: Located<'_>,
+    options: SharedLink,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<String> {
+    let place = Place::of(&source)?;
+    Watch::new(progress).reading(py, move |progress| {
+        let SharedLink { base, keys, values, findings, stats: statistics } = options;
+        let keys = match &*keys {
+            "plain" => KeysAs::Plain,
+            "coded" => KeysAs::Coded,
+            "hidden" => KeysAs::Hidden,
+            _ => {
+                return Err(Error::refused(format!("`{keys}` is not a form of keys"))
+                    .expected("plain, coded or hidden"));
+            }
+        };
+        let outline = place.open(progress)?.outline(statistics, false, None, progress)?;
+        address(&base, &outline, &LinkOptions { keys, values, findings, statistics })
     })
 }
 
@@ -271,6 +340,7 @@ pub(crate) struct StatsOptions {
     bins: u16,
     log: bool,
     rows: bool,
+    fail_on: Vec<String>,
 }
 
 /// Computes statistics of all tensors whose keys match a pattern.
@@ -294,38 +364,22 @@ pub(crate) fn stats(
             keep: &|of| conditions.iter().all(|condition| condition.holds(of)),
             rows: options.rows,
         };
+        let fail_on = options.fail_on.iter().map(|name| FailOn::named(name));
+        let fail_on = fail_on.collect::<Result<Vec<_>>>()?;
         let patterns = Pattern::all(&options.patterns)?;
-        measured(&place.open(progress)?, &patterns, measuring, progress)
-    })
-}
-
-/// Ranks the rows, columns or kernels of a tensor by their norm.
-#[pyfunction]
-pub(crate) fn rank(
-    py: Python<'_>,
-    tensor: &NativeTensor,
-    lines: String,
-    top: usize,
-    progress: Option<Py<PyAny>>,
-) -> PyResult<String> {
-    let tensor = tensor.0.clone();
-    Watch::new(progress).reading(py, move |progress| {
-        let lines = RankedLines::named(&lines)?;
-        let _call = tensor.call();
-        let decoded = numbers(tensor.inner()).ok_or_else(|| {
-            let (key, dtype) = (tensor.key(), tensor.dtype());
-            Error::unsupported(format!("`{key}`: values of {dtype} can't be decoded"))
-        })?;
-        let ranking = Ranking::read(tensor.files(), &decoded, tensor.key(), lines, progress)?;
-        tensor.sources().iter().try_for_each(|source| source.unchanged())?;
-        Ok(ranking.json(tensor.key(), top))
+        let keys: Vec<&str> = options.patterns.iter().map(String::as_str).collect();
+        // As the command does, so that both give the same report.
+        let stored = place.open(progress)?;
+        let (shown, _) = stored.quantised_unless(&keys)?;
+        measured((&stored, &shown), &patterns, measuring, &fail_on, progress)
     })
 }
 
 fn measured(
-    checkpoint: &Checkpoint,
+    (stored, checkpoint): (&Checkpoint, &Checkpoint),
     patterns: &[Pattern],
     options: StatisticsOptions<'_>,
+    fail_on: &[FailOn],
     progress: &mut dyn Progress,
 ) -> Result<String> {
     let _call = checkpoint.call();
@@ -336,6 +390,16 @@ fn measured(
     let mut all = MeasuredTensors::new(options, core, &leaves);
     let first = statistics::first_read(core, &leaves);
     statistics::drive(first, workers, progress, &mut |id, found| all.take(id, found))?;
+    let failed = match fail_on.is_empty() {
+        true => None,
+        false => {
+            let found = OtherNumbers::read(core, &leaves, &all, progress)?;
+            let wanted = |key: &str| Pattern::any_selects(patterns, key);
+            let scales = stored.scale_faults(&wanted, progress)?;
+            let others = OtherNumbers { scales, ..found };
+            Some(FailedTensors::find(fail_on, &all, &leaves, others))
+        }
+    };
     let mut again = |survey, out: &mut dyn FnMut(_, _) -> Result<()>| {
         statistics::drive(survey, workers, progress, out)
     };
@@ -343,7 +407,7 @@ fn measured(
     let found = twice.findings(core, &leaves);
     checkpoint.unchanged()?;
     let mut text = String::new();
-    all.json(&all.rows(&leaves), &leaves, &twice, &found, None, &mut |piece| {
+    all.json(&all.rows(&leaves), &leaves, &twice, &found, failed.as_ref(), &mut |piece| {
         text.push_str(piece);
         Ok::<(), Error>(())
     })?;

@@ -9,13 +9,14 @@ use pyo3::types::{
     PyByteArray, PyBytes, PyComplex, PyDict, PyFrozenSet, PyInt, PyList, PySet, PyTuple,
 };
 use statelens::parts::checkpoint::{
-    ByteOrder, DictClass, DictKey, Int, Layout, List, ListClass, Opaque, Quantizer, Set, Sparse,
-    TensorId, Text, ValueId,
+    ByteOrder, DType, DictClass, DictKey, Int, Layout, List, ListClass, Opaque, Quantizer, Set,
+    Span, Sparse, Tensor, TensorClass, TensorId, Text, ValueId,
 };
 use statelens::{Checkpoint, Error, Value};
 
 use crate::dtype::numpy_only;
 use crate::errors::raised;
+use crate::sharing::{SharedStorages, StorageKey, StorageView};
 use crate::tensor::NativeTensor;
 use crate::text::to_python;
 
@@ -32,6 +33,10 @@ pub(crate) struct Trees<'a, 'py> {
     views: HashMap<(u32, u64), Vec<MadeTensor<'py>>>,
     /// Tuples and frozen sets whose items are being made.
     begun: HashSet<ValueId>,
+    /// The storages that several views share, if they share memory in the result.
+    shared: SharedStorages,
+    /// The memory of these storages.
+    memory: HashMap<StorageKey, Bound<'py, PyAny>>,
 }
 
 /// A tensor and its Python object.
@@ -64,7 +69,11 @@ impl<'a, 'py> Trees<'a, 'py> {
         keys: HashMap<TensorId, String>,
         maker: &'a Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        Self::new(checkpoint, maker, keys).build(id)
+        let mut trees = Self::new(checkpoint, maker, keys);
+        if maker.getattr("shares_memory")?.extract()? {
+            trees.shared = SharedStorages::below(checkpoint.inner(), id);
+        }
+        trees.build(id)
     }
 
     fn new(
@@ -72,8 +81,16 @@ impl<'a, 'py> Trees<'a, 'py> {
         maker: &'a Bound<'py, PyAny>,
         keys: HashMap<TensorId, String>,
     ) -> Self {
-        let (made, views) = (HashMap::new(), HashMap::new());
-        Self { checkpoint, maker, keys, made, views, begun: HashSet::new() }
+        Self {
+            checkpoint,
+            maker,
+            keys,
+            made: HashMap::new(),
+            views: HashMap::new(),
+            begun: HashSet::new(),
+            shared: SharedStorages::default(),
+            memory: HashMap::new(),
+        }
     }
 
     fn build(mut self, id: ValueId) -> PyResult<Bound<'py, PyAny>> {
@@ -255,11 +272,44 @@ impl<'a, 'py> Trees<'a, 'py> {
         if let Some((_, made)) = same {
             return Ok(made.clone());
         }
-        let made = self.maker.call_method1("tensor", (self.tensor(id)?, self.quantizer(id)?))?;
+        let mut made = match self.shared.view(tensor) {
+            Some((view, covered, first)) => self.shared_view(id, tensor, &view, covered, first)?,
+            None => self.maker.call_method1("tensor", (self.tensor(id)?, self.quantizer(id)?))?,
+        };
+        let is_parameter = tensor.class == TensorClass::Parameter;
+        if is_parameter || tensor.requires_grad {
+            made =
+                self.maker.call_method1("wrapped", (made, is_parameter, tensor.requires_grad))?;
+        }
         if let Some(place) = place {
             self.views.entry(place).or_default().push((id, made.clone()));
         }
         Ok(made)
+    }
+
+    /// Makes a view of the memory that the views of a storage share, which is read once.
+    fn shared_view(
+        &mut self,
+        id: TensorId,
+        tensor: &Tensor,
+        view: &StorageView,
+        covered: Span,
+        first: u64,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let memory = match self.memory.get(&view.storage) {
+            Some(memory) => memory.clone(),
+            None => {
+                let bytes = Tensor::new(DType::U8, vec![covered.len], Layout::Span(covered));
+                let bytes = NativeTensor(self.tensor(id)?.0.with(bytes));
+                let memory = self.maker.call_method1("memory", (bytes,))?;
+                self.memory.insert(view.storage, memory.clone());
+                memory
+            }
+        };
+        let shape = PyTuple::new(self.py(), &tensor.shape)?;
+        let strides = PyTuple::new(self.py(), &view.strides)?;
+        let dtype = tensor.dtype.name();
+        self.maker.call_method1("view", (self.tensor(id)?, memory, dtype, shape, first, strides))
     }
 
     fn tensor(&self, id: TensorId) -> PyResult<NativeTensor> {

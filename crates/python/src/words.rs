@@ -6,22 +6,26 @@ use pyo3::prelude::*;
 
 /// Options of the command that functions of Python have, with the name of their parameter if it is
 /// not that of the option with underscores.
-const PARAMETERS: [(&str, &str); 41] = [
+const PARAMETERS: [(&str, &str); 53] = [
     ("adapter", ""),
-    ("all", ""),
+    ("all", "all=True"),
     ("allow", ""),
     ("apply", "apply=True"),
+    ("bins", ""),
     ("by", ""),
     ("cast", ""),
     ("compress", "compression"),
     ("config", ""),
+    ("dequantize", ""),
     ("drop-unmatched-keys", "drop_unmatched_keys=True"),
     ("every", ""),
     ("exclude", ""),
     ("export-safetensors", "export_safetensors=True"),
+    ("fail-on", ""),
     ("fold-lora", "fold_lora=True"),
     ("force", "replace=True"),
     ("format-version", "version"),
+    ("height", ""),
     ("hf-shard-size", ""),
     ("in-place", "in_place=True"),
     ("keep", ""),
@@ -30,14 +34,17 @@ const PARAMETERS: [(&str, &str); 41] = [
     ("max-fetch", ""),
     ("model", ""),
     ("name", ""),
+    ("nest", "nest=True"),
     ("object-graph", ""),
     ("output-dir", ""),
+    ("picture", ""),
     ("prefix", ""),
     ("ranks", ""),
     ("read-as", ""),
     ("recipe", ""),
     ("rename", ""),
     ("rename-map", ""),
+    ("scale", ""),
     ("scratch", ""),
     ("select", ""),
     ("shard", "shards"),
@@ -45,13 +52,24 @@ const PARAMETERS: [(&str, &str); 41] = [
     ("src-fmt", ""),
     ("states", ""),
     ("strip-prefix", ""),
+    ("sync", "sync=True"),
     ("tgt-fmt", "to"),
     ("to", ""),
+    ("top", ""),
+    ("unstack", "unstack=True"),
     ("untie", "untie=True"),
+    ("where", ""),
+    ("width", ""),
 ];
 
 /// Functions whose name is not that of the command with underscores.
-const FUNCTIONS: [(&str, &str); 2] = [("job plan", "job.plan"), ("job abort", "job.abort")];
+const FUNCTIONS: [(&str, &str); 4] = [
+    ("job plan", "job.plan"),
+    ("job abort", "job.abort"),
+    // It writes tensors to files that Python's libraries write, too.
+    ("export", "save"),
+    ("show", "open"),
+];
 
 /// Returns a text of the command in the words of Python.
 #[pyfunction]

@@ -1,6 +1,7 @@
 """Tests of exceptions: their classes, their attributes, and their words."""
 
 import errno
+import io
 import os
 import pickle
 
@@ -136,3 +137,42 @@ def test_errors_of_state_dict_name_the_key():
     with pytest.raises(pystatelens.StatelensError, match=r"`a\.m`"):
         pystatelens.open("meta.pt").state_dict()
 
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+def test_file_objects_return_any_buffer(kind):
+    class Buffers(io.BytesIO):
+        def read(self, size=-1):
+            return kind(super().read(size))
+
+    checkpoint = pystatelens.open(Buffers(open("model.safetensors", "rb").read()))
+    assert checkpoint["norm"].numpy().sum() == 6
+
+
+def test_classes_without_a_source_are_type_errors():
+    with pytest.raises(TypeError, match="pystatelens.open"):
+        pystatelens.Tensor(3)
+    with pytest.raises(TypeError, match="pystatelens.open"):
+        pystatelens.Checkpoint(3)
+
+
+def test_other_exceptions_are_those_of_python():
+    """docs/python.md: a closed checkpoint or file object, and what a file object raises itself."""
+    closed = open("model.safetensors", "rb")
+    closed.close()
+    with pytest.raises(ValueError):
+        pystatelens.open(closed)
+
+    class NoSeek(io.RawIOBase):
+        def readable(self):
+            return True
+
+    with pytest.raises((io.UnsupportedOperation, pystatelens.StatelensError)):
+        pystatelens.open(NoSeek())
+
+
+def test_functions_name_their_exceptions():
+    """The docstring of each function that may refuse its arguments says what it raises, or names one that does."""
+    for name in ("open", "convert", "convert_model", "diff", "info", "verify", "scan", "stats", "rank", "singular", "picture"):
+        text = " ".join(getattr(pystatelens, name).__doc__.split())
+        assert "Raises" in text, name

@@ -348,3 +348,89 @@ def test_reports_have_the_documented_types(examples, fixtures):
     for path in ("torch/zip_python_objects.pt", "numpy"):
         for leaf in pystatelens.ls(fixtures / path) if (fixtures / path).is_file() else []:
             assert fits(leaf, reports.LeafInfo), leaf
+
+
+def test_stats_report_what_is_not_accepted(examples):
+    bad = np.ones((2, 3), "f4")
+    bad[1, 1], holes = np.nan, np.array([1, np.inf], "f4")
+    arrays = {"bad": bad, "holes": holes, "same": np.full(4, 2, "f4"), "good": np.arange(4, dtype="f4")}
+    pystatelens.save(arrays, "bad.safetensors")
+    report = pystatelens.stats("bad.safetensors", fail_on=["nan", "inf"])
+    assert report == command("stats", "--json", "bad.safetensors", "--fail-on", "nan,inf", status=1)
+    assert report["failed_on"] == ["bad", "holes"] and report["not_checked"] == []
+    assert pystatelens.stats("bad.safetensors", "good", fail_on="nan,inf,zero,constant")["failed_on"] == []
+    assert pystatelens.stats("bad.safetensors", fail_on="constant")["failed_on"] == ["same"]
+    assert "failed_on" not in pystatelens.stats("bad.safetensors")
+    with pytest.raises(pystatelens.RefusedError, match="nan, inf, zero, constant or scales"):
+        pystatelens.stats("bad.safetensors", fail_on="negative")
+
+
+def test_stats_and_diff_of_quantised_weights_equal_those_of_the_command(fixtures):
+    packed = fixtures / "quantized/awq_gemm"
+    report = pystatelens.stats(packed)
+    assert report == command("stats", "--json", packed)
+    dense = pystatelens.open(packed).dequantized()
+    differences = pystatelens.diff(packed, dense)
+    assert differences["matches"] and differences["tensors"] > 0
+
+
+def test_check_takes_lists_of_keys(examples):
+    keys = "layers.0.weight float32 [4, 6]\nnorm float32 [6]\n"
+    open("keys.txt", "w").write(keys)
+    against = ("check", "--json", "model.safetensors", "--against")
+    assert pystatelens.check("model.safetensors", "keys.txt") == command(*against, "keys.txt")
+    entries = pystatelens.ls("model.safetensors")
+    manifest = pystatelens.manifest("model.safetensors")
+    json.dump(manifest, open("manifest.json", "w"))
+    assert pystatelens.check("model.safetensors", "manifest.json")["loads"]
+    assert pystatelens.check("model.safetensors", entries)["loads"]
+    assert pystatelens.check("model.safetensors", manifest)["loads"]
+    entries[1]["shape"] = [7]
+    wrong = pystatelens.check("model.safetensors", entries)
+    assert not wrong["loads"] and wrong["shapes"][0]["key"] == "norm"
+    open("text.txt", "w").write("<html>")
+    with pytest.raises(pystatelens.StatelensError):
+        pystatelens.check("model.safetensors", "text.txt")
+
+
+def test_an_index_is_mended(fixtures, tmp_path):
+    import shutil
+
+    folder = tmp_path / "model"
+    shutil.copytree(fixtures / "folders/total_size_wrong", folder)
+    before = pystatelens.check(folder)
+    assert before["findings"]
+    after = pystatelens.check(folder, fix_index=True)
+    assert len(after["findings"]) < len(before["findings"])
+    assert (folder / "model.safetensors.index.json.bak").exists()
+
+
+def test_links_hold_the_structure(examples):
+    link = pystatelens.summary("trainer.pt", link="https://example.org/page/")
+    line = [sys.executable, "-m", "pystatelens", "summary", "trainer.pt", "--link", "https://example.org/page/"]
+    assert link == subprocess.run(line, capture_output=True, text=True).stdout.strip()
+    coded = pystatelens.summary("trainer.pt", link="https://example.org/", keys="coded", values=True, findings=False)
+    assert coded.startswith("https://example.org/#s=1.") and coded != link
+    with pytest.raises(pystatelens.RefusedError, match="already has a #"):
+        pystatelens.summary("trainer.pt", link="https://example.org/#a")
+    with pytest.raises(pystatelens.RefusedError, match="neither"):
+        pystatelens.summary("trainer.pt", "html", link="https://example.org/")
+    with pytest.raises(pystatelens.RefusedError, match="plain, coded or hidden"):
+        pystatelens.summary("trainer.pt", link="https://example.org/", keys="secret")
+    assert pystatelens.summary("trainer.pt", "svg").startswith("<svg")
+
+
+def test_reports_are_tables(examples):
+    leaves = pystatelens.ls("trainer.pt")
+    tensors = pystatelens.stats("trainer.pt")["tensors"]
+    for name in ("pandas", "polars"):
+        library = pytest.importorskip(name)
+        table = library.DataFrame(leaves)
+        assert list(table["key"]) == [leaf["key"] for leaf in leaves]
+        rows = [{"key": one["key"], "mean": one["mean"]} for one in tensors]
+        assert list(library.DataFrame(rows)["mean"]) == [11.5, 1.0]
+
+
+def test_metadata_of_safetensors_is_readable(fixtures):
+    groups = pystatelens.info(fixtures / "hf_sharded_safetensors")["groups"]
+    assert groups[""] == {"format": "pt"}

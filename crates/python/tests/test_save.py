@@ -356,3 +356,55 @@ def test_views_of_one_storage_share_it_in_files_of_torch():
     assert len(open("small.pt", "rb").read()) < 4_000
     pystatelens.save(state, "views.safetensors")
     assert len(pystatelens.open("views.safetensors")) == 4
+
+
+def test_outputs_wait_for_the_disk(examples):
+    report = pystatelens.save({"w": np.ones(3)}, "new.safetensors", sync=True)
+    assert report["files"] == ["new.safetensors"]
+    plain = pystatelens.convert("trainer.pt", "a.npz", states="model")
+    durable = pystatelens.convert("trainer.pt", "b.npz", states="model", sync=True)
+    assert open("a.npz", "rb").read() == open("b.npz", "rb").read()
+    assert plain["bytes"] == durable["bytes"]
+    with pytest.raises(TypeError, match="no option"):
+        pystatelens.job.plan("trainer.pt", "c.npz", "job", durable=True)
+
+
+def test_quantised_weights_are_written_as_numbers(fixtures, examples):
+    source = fixtures / "quantized/awq_gemm"
+    pystatelens.convert(source, "dense.safetensors", dequantize="bfloat16", lossy=True)
+    dense = pystatelens.open("dense.safetensors")
+    expected = pystatelens.open(source).dequantized("bfloat16")
+    assert list(dense) == list(expected) == ["l.weight"]
+    assert torch.equal(dense["l.weight"].torch(), expected["l.weight"].torch())
+    with pytest.raises(pystatelens.RefusedError, match="dequantize"):
+        pystatelens.convert("model.safetensors", in_place=True, dequantize="float16")
+
+
+def test_state_dicts_share_memory_and_keep_parameters_as_torch_does(examples):
+    base = torch.arange(24, dtype=torch.float32)
+    state = {
+        "rows": base[6:18].reshape(2, 6),
+        "column": base[8:20:2],
+        "scalar": base[10],
+        "alone": torch.ones(3),
+        "parameter": torch.nn.Parameter(torch.ones(2)),
+        "frozen": torch.nn.Parameter(torch.zeros(2), requires_grad=False),
+        "leaf": torch.ones(2, requires_grad=True),
+    }
+    torch.save(state, "views.pt")
+    theirs = torch.load("views.pt", weights_only=False)
+    ours = pystatelens.open("views.pt").state_dict()
+    for key, value in theirs.items():
+        assert torch.equal(ours[key], value) and ours[key].dtype == value.dtype, key
+        assert type(ours[key]) is type(value) and ours[key].requires_grad == value.requires_grad, key
+        assert ours[key].stride() == value.stride(), key
+    for loaded in (theirs, ours):
+        loaded["rows"][0, 2] = -1
+        assert loaded["column"][0] == -1
+        shared = {loaded[key].untyped_storage().data_ptr() for key in ("rows", "column", "scalar")}
+        assert len(shared) == 1
+        assert loaded["alone"].untyped_storage().data_ptr() not in shared
+    part = pystatelens.open("views.pt").state_dict("rows")
+    assert part.untyped_storage().nbytes() == part.nbytes
+    arrays = pystatelens.open("views.pt").state_dict(framework="numpy")
+    assert isinstance(arrays["parameter"], np.ndarray)

@@ -106,3 +106,24 @@ def test_arrays_without_a_dtype_are_read_as_one():
     assert again.dtype == "bfloat16"
     with pytest.raises(pystatelens.StatelensError):
         pystatelens.open("b.npz", read_as="nothing")
+
+
+def test_layers_in_one_tensor_are_taken_apart(fixtures, tmp_path):
+    """Megatron stores all layers in one tensor."""
+    import json
+
+    for name in ("mcore_tp2", "mcore_pp2"):
+        source = fixtures / "sharded" / name
+        expected = json.loads((fixtures / f"sharded/{name}.expected.json").read_text())["unstacked"]
+        unstacked = pystatelens.open(source, unstack=True)
+        hashes = {entry["key"]: entry["sha256"] for entry in pystatelens.manifest(unstacked)["entries"] if "sha256" in entry}
+        assert all(hashes[entry["key"]] == entry["sha256"] for entry in expected)
+        again = pickle.loads(pickle.dumps(unstacked))
+        assert list(again) == list(unstacked)
+        job = tmp_path / f"{name}.job"
+        recipe = pystatelens.job.plan(source, tmp_path / f"{name}.safetensors", job, unstack=True, lossy=True)
+        for index in range(recipe["tasks"]):
+            pystatelens.job.run(job, index)
+        pystatelens.job.commit(job)
+        written = pystatelens.open(tmp_path / f"{name}.safetensors")
+        assert all(entry["key"] in written for entry in expected)

@@ -180,3 +180,47 @@ def test_mistakes_in_arguments_are_refused_in_the_words_of_python(run):
     with pytest.raises(pystatelens.RefusedError) as caught:
         pystatelens.runs(run, values=True, by="colour")
     assert "--" not in str(caught.value) and "usage" not in str(caught.value).lower()
+
+
+def test_adapters_are_folded(fixtures, tmp_path):
+    case = fixtures / "peft/llama_bf16"
+    reports = pystatelens.fold_lora(case / "model", adapter=case / "adapter", output_dir=tmp_path / "out")
+    assert reports
+    folded = pystatelens.open(tmp_path / "out/model_folded")
+    merged = pystatelens.open(case / "merged/model.safetensors")
+    assert pystatelens.diff(folded, merged)["matches"]
+    with pytest.raises(pystatelens.ExistsError):
+        pystatelens.fold_lora(case / "model", adapter=case / "adapter", output_dir=tmp_path / "out")
+
+
+def test_configs_are_converted(fixtures, tmp_path):
+    config = fixtures / "recipes/llama/config_only.hf-to-cs2.9/in/config.json"
+    report = pystatelens.convert_config(config, "cs-2.9", output_dir=tmp_path)
+    assert report["model"] == "llama" and report["recognised"]
+    written = open(report["files"][0]).read()
+    expected = next((config.parent.parent / "out").glob("*.yaml")).read_text()
+    assert written == expected
+    with pytest.raises(pystatelens.RefusedError):
+        pystatelens.convert_config(config, "cs-0.1", output_dir=tmp_path)
+
+
+def test_states_of_dataloaders_are_added(fixtures, tmp_path):
+    source = fixtures / "cerebras/v2.10.0/gpt_small.mdl"
+    states = fixtures / "cerebras/compat/dl_state"
+    report = pystatelens.convert_dataloader_state(source, states, tmp_path / "new.mdl", seed=42)
+    assert report["workers"] > 0 and report["step"] >= 0
+    line = ("convert-dataloader-state", "--json", "-c", source, "-w", states, "-s", "42")
+    expected = command(*line, "-o", tmp_path / "command.mdl")
+    assert {**expected, "output": report["output"]} == report
+    assert pystatelens.diff(tmp_path / "new.mdl", tmp_path / "command.mdl")["matches"]
+
+
+def test_statistics_of_runs_are_kept_and_drawn(examples):
+    for step in (100, 200):
+        pystatelens.save({"model": {"w": np.full(100, step, "f4")}, "step": step}, f"run/checkpoint_{step}.mdl")
+    report = pystatelens.runs("run", values=True, keep=True, picture="norms.svg")
+    assert os.path.exists("run/statelens-values.json") and open("norms.svg").read().startswith("<svg")
+    assert pystatelens.runs("run", values=True) == report
+    with pytest.raises(pystatelens.ExistsError):
+        pystatelens.runs("run", values=True, picture="norms.svg")
+    pystatelens.runs("run", values=True, picture="norms.svg", replace=True)

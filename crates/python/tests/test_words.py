@@ -61,6 +61,20 @@ def test_errors_of_all_functions_name_parameters(examples, fixtures, server):
         lambda: pystatelens.fix_checkpoint_spec("trainer.pt"),
         lambda: pystatelens.prune(".", 1, delete=True),
         lambda: pystatelens.runs("."[:0] + "nothing"),
+        lambda: pystatelens.singular(pystatelens.open("trainer.pt")["model.norm"]),
+        lambda: pystatelens.picture(pystatelens.open("trainer.pt")["model.layers.0.weight"], "x.gif"),
+        lambda: pystatelens.picture(pystatelens.open("trainer.pt")["model.layers.0.weight"], "x.png", width=16_000, height=16_000),
+        lambda: pystatelens.tensor_diff("trainer.pt", "trainer.pt", "epoch"),
+        lambda: pystatelens.open("trainer.pt").code("epoch", "nothing"),
+        lambda: pystatelens.summary("trainer.pt", link="https://example.org/#x"),
+        lambda: pystatelens.stats("trainer.pt", fail_on="nothing"),
+        lambda: pystatelens.check("trainer.pt", "nothing.txt"),
+        lambda: pystatelens.check("trainer.pt", fix_index=True),
+        lambda: pystatelens.fold_lora("trainer.pt"),
+        lambda: pystatelens.convert_config("nothing.yaml", "cs-2.9"),
+        lambda: pystatelens.convert_config("trainer.pt", "nothing"),
+        lambda: pystatelens.convert_dataloader_state("trainer.pt", ".", "x.mdl"),
+        lambda: pystatelens.open("trainer.pt").dequantized("int8"),
     ]
     seen = 0
     for number, call in enumerate(calls):

@@ -317,6 +317,22 @@ impl Checkpoint {
         Ok(found.map(|found| (self.edited(found.checkpoint), found.weights)))
     }
 
+    /// Returns a copy for reading values, as [`with_quantised_shown`](Self::with_quantised_shown) does,
+    /// and the weights that were found; unchanged if one of `keys`, which a slice may follow, is a key
+    /// that the copy lacks.
+    pub fn quantised_unless(&self, keys: &[&str]) -> Result<(Self, Vec<QuantisedWeight>)> {
+        let Some((shown, weights)) = self.with_quantised_shown()? else {
+            return Ok((self.clone(), Vec::new()));
+        };
+        for key in keys {
+            let key = key.split_once('[').map_or(*key, |(key, _)| key);
+            if self.has(key)? && !shown.has(key)? {
+                return Ok((self.clone(), Vec::new()));
+            }
+        }
+        Ok((shown, weights))
+    }
+
     /// Returns a copy with one key for each layer in place of tensors that hold all layers, as
     /// Megatron stores them; `None` if there are no such tensors.
     pub fn unstacked(&self) -> Result<Option<Self>> {

@@ -60,6 +60,7 @@ pub mod listings;
 mod open;
 pub mod output;
 pub mod parallel;
+mod reference;
 mod refusal;
 pub mod remote;
 pub mod report;
@@ -79,6 +80,7 @@ pub use checkpoint::{Checkpoint, ManifestForm, diff, diff_with};
 pub use conversion::{Conversion, ConversionPlan, Target, Written, convert};
 pub use element::Element;
 pub use open::{Opener, SourceOpener, open, open_url, scan};
+pub use reference::listed_keys;
 pub use refusal::Refusal;
 pub use statelens_checkpoint::{
     DType, Error, ErrorKind, Finding, Grade, Limits, Memory, Progress, ReadAt, Result, Value,

@@ -6,9 +6,45 @@ use statelens_compare::diff::{
     Comparison, DiffOptions, PairChange, Renamed, Role, Unpaired, roles,
 };
 use statelens_convert::{Edit, Pattern};
+use statelens_quantised::{QuantisedWeight, with_indices, with_original_names};
 use statelens_values::{Json, report_json};
 
 use crate::{Checkpoint, parallel};
+
+/// Returns both sides of a comparison in one form, the quantised weights that were found, and whether
+/// only one side is quantised. If so, weights are tensors of numbers on both. If one has llama.cpp's
+/// names, it gets those of Hugging Face.
+pub fn alike(
+    left: Checkpoint,
+    right: Checkpoint,
+) -> Result<(Checkpoint, Checkpoint, Vec<QuantisedWeight>, bool)> {
+    let (one, other) = (left.inner(), right.inner());
+    let renamed = [with_original_names(one, other)?, with_original_names(other, one)?];
+    let (left, right) = match renamed {
+        [Some(renamed), None] => (left.edited(renamed), right),
+        [None, Some(renamed)] => (left, right.edited(renamed)),
+        _ => (left, right),
+    };
+    let (left, right, mut found) = match [with_indices(left.inner())?, with_indices(right.inner())?]
+    {
+        // Experts that are packed differently are equal if their indices are.
+        [Some(one), Some(other)] => {
+            (left.edited(one.checkpoint), right.edited(other.checkpoint), one.weights)
+        }
+        _ => (left, right, Vec::new()),
+    };
+    Ok(match (left.dequantised(None)?, right.dequantised(None)?) {
+        (Some((dense, weights)), None) => {
+            found.extend(weights);
+            (dense, right, found, true)
+        }
+        (None, Some((dense, weights))) => {
+            found.extend(weights);
+            (left, dense, found, true)
+        }
+        _ => (left, right, found, false),
+    })
+}
 
 /// Edits of the sides before they are compared.
 #[derive(Debug, Clone, Default)]

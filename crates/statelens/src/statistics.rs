@@ -4,8 +4,10 @@
 //! of them again.
 
 mod condition;
+mod failing;
 mod finite;
 mod ranking;
+mod singular;
 mod twice;
 
 use std::collections::HashMap;
@@ -22,8 +24,10 @@ use statelens_values::{Histogram, Json, Scale, Statistics, Summary, statistics_j
 use crate::parallel;
 
 pub use condition::{Condition, StatisticsField};
+pub use failing::{FailOn, FailedTensors};
 pub use finite::OtherNumbers;
 pub use ranking::{RankedLines, Ranking};
+pub use singular::SingularReport;
 pub use twice::{ReadTwice, finding};
 
 /// Bytes of a tensor that are read as one part. The division into parts changes no result.
@@ -272,7 +276,7 @@ impl<'a> MeasuredTensors<'a> {
         leaves: &[Leaf],
         twice: &ReadTwice<'_>,
         found: &[Noticed],
-        others: Option<&OtherNumbers>,
+        failed: Option<&FailedTensors>,
         out: &mut dyn FnMut(&str) -> Result<(), E>,
     ) -> Result<(), E> {
         let mut json = Json::new();
@@ -321,8 +325,8 @@ impl<'a> MeasuredTensors<'a> {
                 json.name("why").str(why);
             });
         }
-        if let Some(others) = others {
-            others.json(&mut json);
+        if let Some(failed) = failed {
+            failed.json(&mut json);
         }
         json.close('}');
         json.newline();

@@ -254,7 +254,8 @@ impl Tensor {
         Ok(self.with(core::Tensor { dtype, ..self.tensor.clone() }))
     }
 
-    fn with(&self, tensor: core::Tensor) -> Self {
+    /// Returns another tensor of the same files, under the same key.
+    pub fn with(&self, tensor: core::Tensor) -> Self {
         Self { tensor, id: None, ..self.clone() }
     }
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand, ValueEnum};
 use statelens::parts::values::Scale;
-use statelens::statistics::{Condition, Grouping, RankedLines, StatisticsField};
+use statelens::statistics::{Condition, FailOn, Grouping, RankedLines, StatisticsField};
 
 use super::{Input, Replacing};
 
@@ -200,7 +200,7 @@ pub(crate) struct StatsArgs {
     /// Exit status 1 if any value is nan or inf, if a tensor is all zero or constant, or if scales of
     /// quantised weights have faults
     #[arg(long, value_name = "WHAT", value_delimiter = ',')]
-    pub(crate) fail_on: Vec<FailOn>,
+    pub(crate) fail_on: Vec<FailOnArg>,
 
     /// Number of bins of the histograms; by default 24 if drawn, 64 in the JSON
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=10_000))]
@@ -308,7 +308,7 @@ impl From<By> for Grouping {
 
 /// The values that make a command fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum FailOn {
+pub(crate) enum FailOnArg {
     /// Any value that is NaN
     Nan,
     /// Any value that is infinite
@@ -320,6 +320,18 @@ pub(crate) enum FailOn {
     /// A quantised weight whose scales are NaN, infinite or zero, whose parts contradict each other,
     /// or whose codes are out of range
     Scales,
+}
+
+impl From<FailOnArg> for FailOn {
+    fn from(what: FailOnArg) -> Self {
+        match what {
+            FailOnArg::Nan => Self::Nan,
+            FailOnArg::Inf => Self::Inf,
+            FailOnArg::Zero => Self::Zero,
+            FailOnArg::Constant => Self::Constant,
+            FailOnArg::Scales => Self::Scales,
+        }
+    }
 }
 
 /// What tensors are sorted by.

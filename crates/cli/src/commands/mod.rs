@@ -11,7 +11,7 @@ pub(crate) mod ls;
 pub(crate) mod manifest;
 pub(crate) mod merge;
 pub(crate) mod model;
-mod pictures;
+pub(crate) mod pictures;
 mod quantised;
 pub(crate) mod scan;
 pub(crate) mod serve;

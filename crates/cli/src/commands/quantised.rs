@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use statelens::parts::checkpoint::{DType, visible};
-use statelens::parts::quantised::{QuantisedWeight, complete, with_indices, with_original_names};
+use statelens::parts::quantised::{QuantisedWeight, complete};
 use statelens::{Checkpoint, Error, Result};
 
 use crate::print::{counted, warn};
@@ -19,13 +19,7 @@ pub(super) fn open(file: &Path, with: &[PathBuf], keys: &[&str]) -> Result<Check
 
 /// Returns a checkpoint for reading values, see [`open`].
 fn shown(opened: Checkpoint, keys: &[&str]) -> Result<Checkpoint> {
-    let Some((shown, weights)) = opened.with_quantised_shown()? else { return Ok(opened) };
-    for key in keys {
-        let key = key.split_once('[').map_or(*key, |(key, _)| key);
-        if opened.has(key)? && !shown.has(key)? {
-            return Ok(opened);
-        }
-    }
+    let (shown, weights) = opened.quantised_unless(keys)?;
     report(&weights);
     Ok(shown)
 }
@@ -81,36 +75,12 @@ pub(super) fn dense(
     Ok((dense, weights))
 }
 
-/// Returns both sides of a comparison in one form. If one is quantised and the other is not, weights
-/// are tensors of numbers on both. If one has llama.cpp's names, it gets those of Hugging Face.
-/// Also returns whether only one of them is quantised.
+/// Returns both sides of a comparison in one form, as [`statelens::sides::alike`] does, and whether
+/// only one of them is quantised.
 pub(super) fn alike(left: Checkpoint, right: Checkpoint) -> Result<(Checkpoint, Checkpoint, bool)> {
-    let (one, other) = (left.inner(), right.inner());
-    let renamed = [with_original_names(one, other)?, with_original_names(other, one)?];
-    let (left, right) = match renamed {
-        [Some(renamed), None] => (left.edited(renamed), right),
-        [None, Some(renamed)] => (left, right.edited(renamed)),
-        _ => (left, right),
-    };
-    let [left, right] = match [with_indices(left.inner())?, with_indices(right.inner())?] {
-        // Experts that are packed differently are equal if their indices are.
-        [Some(one), Some(other)] => {
-            report(&one.weights);
-            [left.edited(one.checkpoint), right.edited(other.checkpoint)]
-        }
-        _ => [left, right],
-    };
-    match (left.dequantised(None)?, right.dequantised(None)?) {
-        (Some((dense, weights)), None) => {
-            report(&weights);
-            Ok((dense, right, true))
-        }
-        (None, Some((dense, weights))) => {
-            report(&weights);
-            Ok((left, dense, true))
-        }
-        _ => Ok((left, right, false)),
-    }
+    let (left, right, weights, is_one) = statelens::sides::alike(left, right)?;
+    report(&weights);
+    Ok((left, right, is_one))
 }
 
 /// Returns the number of weights by scheme, and of the tensors that they replace.

@@ -3,8 +3,10 @@
 mod code;
 mod slice;
 
+pub use code::snippet;
+
 use statelens::parts::checkpoint::{
-    Checkpoint, FileId, Leaf, Quantizer, Tensor, float_repr, known_key, shape_text,
+    Checkpoint, Leaf, Quantizer, Tensor, float_repr, known_key, shape_text,
 };
 use statelens::parts::describe::{
     Parameter, Parameters, attribute_text, attributes_json, dtype_of, element_json, fields_text,
@@ -52,14 +54,11 @@ pub(crate) fn run(args: &Show) -> CommandResult {
     }
     let mut printer = Printer::new();
     if let Some(library) = &args.code {
-        let path = |file: FileId| {
-            let source = opened.sources().get(file.0 as usize)?;
-            Some(source.path().to_owned()).filter(|path| !path.as_os_str().is_empty())
-        };
         for (index, (leaf, slice)) in found.iter().enumerate() {
             printer.text(if index > 0 { "\n" } else { "" })?;
-            let library = library.as_deref();
-            let code = code::of(checkpoint, leaf, slice.as_ref(), library, args, &path)?;
+            let (slice, given) = (slice.as_ref().map(|it| &it.slice), &args.input.file);
+            let (sources, library) = (opened.sources(), library.as_deref());
+            let code = code::snippet((checkpoint, sources), leaf, slice, library, given)?;
             printer.text(&code)?;
         }
         return printer.success();

@@ -1,10 +1,10 @@
 //! `statelens summary`.
 
 use statelens::parts::describe::share::{
-    KeysAs, LinkOptions, Outline, link, write_html, write_json, write_markdown, write_picture,
+    self, KeysAs, LinkOptions, Outline, write_html, write_json, write_markdown, write_picture,
     write_text,
 };
-use statelens::{Error, Result};
+use statelens::{Error, ErrorKind, Result};
 
 use crate::args::{LinkKeys, SummaryArgs, To};
 use crate::commands::model;
@@ -70,10 +70,6 @@ fn kind(args: &SummaryArgs) -> Result<To> {
 }
 
 fn address(base: &str, outline: &Outline, args: &SummaryArgs) -> Result<String> {
-    if base.contains('#') {
-        return Err(Error::refused(format!("`{base}` already has a #, which the link needs"))
-            .advice("Give the address of the page without it."));
-    }
     let keys = match args.keys {
         LinkKeys::Plain => KeysAs::Plain,
         LinkKeys::Coded => KeysAs::Coded,
@@ -85,10 +81,11 @@ fn address(base: &str, outline: &Outline, args: &SummaryArgs) -> Result<String> 
         findings: !args.no_findings,
         statistics: args.stats,
     };
-    let fragment = link(outline, &options).map_err(|error| {
-        error.advice(
+    let address = share::address(base, outline, &options).map_err(|error| match error.kind() {
+        ErrorKind::Limit => error.advice(
             "Write it to a file that opens everywhere: `statelens summary FILE -o OUT.html`.",
-        )
+        ),
+        _ => error,
     })?;
-    Ok(format!("{base}{fragment}\n"))
+    Ok(address + "\n")
 }

@@ -56,7 +56,9 @@ pub(crate) use pairs::same_value;
 pub use renames::{Basis, Renamed, Unpaired, rename_map};
 pub use report::{ComparisonReport, Difference, DifferenceKind};
 pub use statelens_stats::{Spread, Tolerance};
-pub use tensor_diff::{Outlines, TensorComparing, TensorComparison, TensorDifference};
+pub use tensor_diff::{
+    Outlines, TENSOR_DIFF_BLOCKS, TensorComparing, TensorComparison, TensorDifference, type_text,
+};
 
 /// Options of a comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]

@@ -7,7 +7,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use statelens_checkpoint::{Checkpoint, DType, Error, Leaf, Result, Tensor, shape_text};
 use statelens_tensor::{InOrder, Pieces, Work};
 use statelens_values::picture::BlockMap;
-use statelens_values::{Accumulator, Matrix, Overview, Scale, Summary, has_statistics, missing};
+use statelens_values::{
+    Accumulator, Json, Matrix, Overview, Scale, Summary, has_statistics, missing, statistics_json,
+};
 
 use super::common_type;
 use super::lockstep::{self, Both, Taker};
@@ -65,6 +67,9 @@ pub struct Outlines {
     pub right: Vec<u64>,
 }
 
+/// The usual maximum number of blocks of the map, across and down.
+pub const TENSOR_DIFF_BLOCKS: (u32, u32) = (256, 160);
+
 /// Number of elements that one worker reads at a time.
 const PIECE: u64 = 4 << 20;
 
@@ -118,6 +123,12 @@ impl TensorComparison {
     }
 }
 
+/// Returns the dtype and shape of a leaf, such as `float32 [2, 3]`; an empty text if it is not a tensor.
+pub fn type_text(of: &Checkpoint, leaf: &Leaf) -> String {
+    let tensor = of.tensor_of(leaf.target).map(|(_, tensor)| tensor);
+    tensor.map_or_else(String::new, |it| format!("{} {}", it.dtype, shape_text(&it.shape)))
+}
+
 impl TensorDifference {
     /// Returns the distributions of both sides over the same bins.
     pub fn outlines(&self, scale: Scale, bins: usize) -> Outlines {
@@ -140,6 +151,47 @@ impl TensorDifference {
     /// Returns the blocks of |right − left| for drawing.
     pub fn drawn(&self) -> Option<BlockMap> {
         self.map.as_ref().map(BlockMap::of)
+    }
+
+    /// Writes the fields of `diff --closer --json`: of the tensors `key`, whose dtypes and shapes are
+    /// `types`, with histograms of `bins` bins.
+    pub fn fields(
+        &self,
+        key: &str,
+        types: &[String; 2],
+        scale: Scale,
+        bins: usize,
+        json: &mut Json,
+    ) {
+        let sides =
+            [("left", &self.left), ("right", &self.right), ("difference", &self.differences)];
+        json.name("key").str(key);
+        json.name("left_type").str(&types[0]);
+        json.name("right_type").str(&types[1]);
+        json.name("differing").number(self.differing());
+        json.name("nan_on_both_sides").number(self.nan[0]);
+        json.name("nan_left_only").number(self.nan[1]);
+        json.name("nan_right_only").number(self.nan[2]);
+        for (name, of) in sides {
+            json.name(name).object(|json| {
+                let histogram = of.histogram(scale, bins);
+                statistics_json(json, &of.statistics(), &histogram, Some(&self.shape));
+            });
+        }
+        json.name("distributions").value(&self.outlines(scale, bins));
+        if let Some(map) = self.drawn() {
+            json.name("map").object(|json| {
+                json.name("rows").number(map.matrix.0);
+                json.name("columns").number(map.matrix.1);
+                json.name("block").numbers(&[map.block.0, map.block.1]);
+                json.name("size").numbers(&[map.size.0 as u64, map.size.1 as u64]);
+                json.name("largest").array(|json| {
+                    for value in &map.largest {
+                        json.float((!value.is_nan()).then(|| value.abs()));
+                    }
+                });
+            });
+        }
     }
 
     /// Adds the result of the values that follow.

@@ -92,6 +92,16 @@ pub fn without_link(outline: &Outline, options: &LinkOptions) -> Outline {
     }
 }
 
+/// Returns the address of a page at `base`, with the link. Fails if `base` has a `#`, or if the link
+/// would be too long.
+pub fn address(base: &str, outline: &Outline, options: &LinkOptions) -> Result<String> {
+    if base.contains('#') {
+        return Err(Error::refused(format!("`{base}` already has a #, which the link needs"))
+            .advice("Give the address of the page without it."));
+    }
+    Ok(format!("{base}{}", link(outline, options)?))
+}
+
 /// Returns the link, as the part to append to a page's address: `#s=1.…`. Fails if it would be
 /// longer than [`MAX_CHARACTERS`].
 pub fn link(outline: &Outline, options: &LinkOptions) -> Result<String> {

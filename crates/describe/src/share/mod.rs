@@ -26,7 +26,9 @@ pub use folded::{FoldedLine, lines};
 pub use fragment::write_fragment;
 pub use html::write_html;
 pub use json::write_json;
-pub use link::{KeysAs, LinkOptions, LinkParts, MAX_CHARACTERS, link, open_link, without_link};
+pub use link::{
+    KeysAs, LinkOptions, LinkParts, MAX_CHARACTERS, address, link, open_link, without_link,
+};
 pub use markdown::{write_markdown, write_text};
 pub use measure::Measuring;
 pub use outline::Outline;

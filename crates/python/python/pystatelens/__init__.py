@@ -10,6 +10,7 @@ from . import job, reports
 from ._checkpoint import Checkpoint, Format, Subtree, open
 from ._convert import convert, convert_model
 from ._makers import Opaque, SparseTensor
+from ._matrices import picture, rank, singular, tensor_diff
 from ._native import __version__
 from ._reports import (
     check,
@@ -17,7 +18,6 @@ from ._reports import (
     info,
     ls,
     manifest,
-    rank,
     renames,
     scan,
     stats,
@@ -27,7 +27,10 @@ from ._reports import (
 from ._savers import save
 from ._tensor import Tensor
 from ._tools import (
+    convert_config,
+    convert_dataloader_state,
     fix_checkpoint_spec,
+    fold_lora,
     formats,
     latest,
     list_converters,
@@ -75,9 +78,12 @@ __all__ = [
     "__version__",
     "check",
     "convert",
+    "convert_config",
+    "convert_dataloader_state",
     "convert_model",
     "diff",
     "fix_checkpoint_spec",
+    "fold_lora",
     "formats",
     "info",
     "job",
@@ -87,6 +93,7 @@ __all__ = [
     "manifest",
     "merge",
     "open",
+    "picture",
     "prune",
     "rank",
     "renames",
@@ -94,8 +101,10 @@ __all__ = [
     "runs",
     "save",
     "scan",
+    "singular",
     "stats",
     "summary",
+    "tensor_diff",
     "upgrade",
     "verify",
     "view",

@@ -139,6 +139,17 @@ class Checkpoint(Mapping[str, Any]):
         """
         return Checkpoint(_native.dequantized((self._native, "", None), dtype))
 
+    def code(self, key: str, library: str | None = None) -> str:
+        """Returns Python code that reads the value of `key`, which a slice may follow, with the usual library for this
+        format or with `library`.
+
+        >>> import pystatelens
+        >>> "safe_open" in pystatelens.open("model.safetensors").code("norm[:2]")
+        True
+        """
+        given = self._maker.origin[0][0] if self._maker.origin else None
+        return _native.snippet((self._native, "", None), key, library, given)
+
     def state_dict(
         self,
         key: str = "",
@@ -247,6 +258,7 @@ def open(
     limit: int | None = None,
     scratch: Size | None = None,
     read_as: DType | Mapping[str, DType] | None = None,
+    unstack: bool = False,
 ) -> Checkpoint:
     """Opens a checkpoint in any format that Statelens reads. It detects the format from the content.
 
@@ -259,8 +271,9 @@ def open(
     `max_fetch` limits the bytes that opening it, and each later read of a tensor, fetches from web servers: a
     number, or a text such as `20GB` (default: 1 GB). `limit` multiplies the limits on memory and work, for a file
     that you trust; 0 lifts them. `scratch` is the disk space for reordering tensors (default: 8 GB). `read_as` is
-    the dtype of arrays whose file does not have it, or maps patterns of keys to dtypes. Functions that take an
-    open checkpoint use the same limits.
+    the dtype of arrays whose file does not have it, or maps patterns of keys to dtypes. `unstack` makes one key for
+    each layer where Megatron stored all layers in one tensor. Functions that take an open checkpoint use the same
+    limits.
 
     No code in the file is run. Weights are read when a tensor's values are requested.
 
@@ -279,6 +292,7 @@ def open(
         arguments.limit(limit),
         size("scratch", scratch),
         tuple(casts(read_as)),
+        unstack,
     )
     place = located(source, max_fetch)
     opened = _native.open(place, _options(options))
@@ -294,17 +308,24 @@ def open(
     return Checkpoint(opened, (absolute, place[2], options))
 
 
-OPENING: dict[str, Any] = {"with_files": [], "limit": None, "scratch": None, "read_as": []}
+OPENING: dict[str, Any] = {
+    "with_files": [],
+    "limit": None,
+    "scratch": None,
+    "read_as": [],
+    "unstack": False,
+}
 """The default options for opening a checkpoint, as the extension module takes them."""
 
 
 def _options(options: Options) -> dict[str, Any]:
-    with_files, limit, scratch, read_as = options
+    with_files, limit, scratch, read_as, unstack = options
     return {
         "with_files": list(with_files),
         "limit": limit,
         "scratch": scratch,
         "read_as": list(read_as),
+        "unstack": unstack,
     }
 
 

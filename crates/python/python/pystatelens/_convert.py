@@ -41,6 +41,7 @@ class ConvertOptions(TypedDict, total=False):
     untie: bool
     lossy: bool
     replace: bool
+    sync: bool
 
 
 def convert(
@@ -67,6 +68,8 @@ def convert(
     untie: bool = False,
     lossy: bool = False,
     replace: bool = False,
+    sync: bool = False,
+    dequantize: DType | None = None,
     update: Mapping[str, Any] | None = None,
     drop: str | Iterable[str] = (),
     in_place: bool = False,
@@ -94,12 +97,16 @@ def convert(
     `update` maps keys to new values, tensors or arrays or plain values: a key that exists gets the new value, with
     all keys that are tied to it, and others are added at the top. `drop` leaves out keys, as `exclude` does.
 
+    `dequantize` is the dtype of quantised weights, which become tensors of numbers without their scales: exactly in
+    float32, or rounded to bfloat16 or float16. Write the `config.json` for the output without `quantization_config`.
+
     `in_place`, without `path`, replaces the file `source` once the new one is complete and has been read back.
 
     A conversion that loses something is refused unless `lossy` is true, and files are replaced only with
     `replace`. `dry_run` writes nothing and returns the plan; `"scan"` also counts what casts would do.
 
-    The files get their names when all are complete and have been read back. Returns the report that
+    The files get their names when all are complete and have been read back; `sync` waits until they are on the disk, as
+    is always done before a file is replaced. Returns the report that
     `statelens convert --json` prints. Raises `RefusedError` if something would be lost, `ExistsError` if a
     file exists, and the exceptions of `open`.
 
@@ -131,14 +138,19 @@ def convert(
         untie=untie,
         lossy=lossy,
         replace=replace,
+        sync=sync,
     )
     if in_place:
-        if path is not None or update:
-            raise refused("`in_place` takes neither `path` nor `update`", "Write another file, and rename it.")
+        if path is not None or update or dequantize is not None:
+            what = "`in_place` takes neither `path` nor `update` nor `dequantize`"
+            raise refused(what, "Write another file, and rename it.")
         return _in_place(source, options, dry_run, max_fetch, progress)
     if path is None:
         raise TypeError("`path` is missing: it is left out only with `in_place`")
-    place = (_updated(located(source, max_fetch), update or {}), os.fspath(path), options)
+    opened = located(source, max_fetch)
+    if dequantize is not None:
+        opened = (_native.dequantized(opened, dtype_name(dequantize)), "", opened[2])
+    place = (_updated(opened, update or {}), os.fspath(path), options)
     if dry_run:
         report = _native.plan_conversion(*place, dry_run == "scan", progress)
     else:
@@ -220,6 +232,7 @@ def convert_model(
     recipe: str | os.PathLike[str] | None = None,
     lossy: bool = False,
     replace: bool = False,
+    sync: bool = False,
     dry_run: bool | Literal["scan"] = False,
     max_fetch: Size | None = None,
     progress: Progress | None = None,
@@ -234,7 +247,7 @@ def convert_model(
     removes prefixes of wrappers such as `module.`; `with_optimizer` also converts the optimizer's moments;
     `fold_lora` folds LoRA into the weights first; `ranks` is the number of files in a format with one for each rank;
     `cast` is a dtype or maps patterns of new keys to dtypes; `recipe` is a recipe of your own. `lossy`, `replace`,
-    `dry_run` and `max_fetch` are those of `convert`.
+    `sync`, `dry_run` and `max_fetch` are those of `convert`.
 
     Returns a report for each checkpoint that it wrote. Notes are warnings of the class `StatelensWarning`.
     Raises `RefusedError` if the model is not recognised or something would be lost, and the exceptions of
@@ -257,6 +270,7 @@ def convert_model(
         cast=[f"{key}={dtype}" if key else dtype for key, dtype in _casts(cast, "")],
         lossy=lossy,
         force=replace,
+        sync=sync,
         dry_run=bool(dry_run),
         scan=dry_run == "scan",
     )
@@ -290,6 +304,7 @@ def native_options(**options: Unpack[ConvertOptions]) -> dict[str, Any]:
         "untie": options.get("untie", False),
         "lossy": options.get("lossy", False),
         "replace": options.get("replace", False),
+        "sync": options.get("sync", False),
     }
 
 

@@ -66,11 +66,18 @@ class Maker:
     """Creates instances of `Tensor`, which read their values later. `origin` says how their checkpoint is
     opened again."""
 
+    shares_memory = False
+    """Whether tensors that are views of one storage share memory, by `memory` and `view`."""
+
     def __init__(self, origin: Origin | None = None) -> None:
         self.origin = origin
 
     def tensor(self, native: NativeTensor, quantizer: Any) -> Any:
         return Tensor(native, quantizer, origin=self.origin)
+
+    def wrapped(self, tensor: Any, is_parameter: bool, requires_grad: bool) -> Any:
+        """Returns a tensor that was a parameter, or that requires a gradient."""
+        return tensor
 
     def array(self, native: NativeTensor, scalar: bool) -> Any:
         tensor = Tensor(native, is_array=True, origin=self.origin)
@@ -121,8 +128,42 @@ class NumpyMaker(Maker):
 class TorchMaker(NumpyMaker):
     """Reads tensors into torch tensors, and arrays into NumPy arrays, as `torch.load` does."""
 
+    shares_memory = True
+
     def tensor(self, native: NativeTensor, quantizer: Any) -> Any:
         return Tensor(native, quantizer).torch()
+
+    def memory(self, native: NativeTensor) -> Any:
+        """Reads the bytes of a storage."""
+        return Tensor(native).torch()
+
+    def view(
+        self,
+        native: NativeTensor,
+        memory: Any,
+        dtype: str,
+        shape: tuple[int, ...],
+        first: int,
+        strides: tuple[int, ...],
+    ) -> Any:
+        """Returns a view of the memory of a storage; `first` is the number of its first element."""
+        import torch
+
+        own = getattr(torch, dtype, None)
+        if not isinstance(own, torch.dtype):
+            return self.tensor(native, None)
+        return torch.empty(0, dtype=own).set_(memory.untyped_storage(), first, shape, strides)
+
+    def wrapped(self, tensor: Any, is_parameter: bool, requires_grad: bool) -> Any:
+        import torch
+
+        if not isinstance(tensor, torch.Tensor):
+            return tensor
+        # Others can't have a gradient, whatever the file says.
+        requires_grad = requires_grad and (tensor.is_floating_point() or tensor.is_complex())
+        if is_parameter:
+            return torch.nn.Parameter(tensor, requires_grad)
+        return tensor.requires_grad_(requires_grad)
 
     def sparse(
         self,

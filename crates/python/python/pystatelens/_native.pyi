@@ -31,9 +31,14 @@ __all__ = [
     "check",
     "check_folder",
     "diff",
+    "draw",
+    "link",
     "rank",
     "read_file",
     "renames",
+    "singular",
+    "snippet",
+    "tensor_diff",
     "scan",
     "stats",
     "info",
@@ -125,12 +130,34 @@ def check(
     release: str | None,
     strict_version: bool,
 ) -> str: ...
-def check_folder(path: str, levels: Sequence[str]) -> str: ...
+def check_folder(path: str, levels: Sequence[str], fix_index: bool) -> str: ...
 def info(source: _Located, model: bool, config: str | None) -> str: ...
 def summary(source: _Located, to: str, stats: bool, content: bool, progress: _Progress) -> str: ...
 def stats(
     source: _Located, options: Mapping[str, Any], progress: _Progress
 ) -> str: ...
+def link(source: _Located, options: Mapping[str, Any], progress: _Progress) -> str: ...
+def singular(
+    tensor: Tensor, all: bool, top: int | None, dry_run: bool, progress: _Progress
+) -> str: ...
+def draw(
+    tensor: Tensor,
+    path: str,
+    size: tuple[int, int],
+    options: Mapping[str, Any],
+    progress: _Progress,
+) -> int: ...
+def tensor_diff(
+    left: _Located,
+    right: _Located,
+    keys: Sequence[str],
+    options: Mapping[str, Any],
+    bins: int,
+    picture: str | None,
+    drawing: Mapping[str, Any],
+    progress: _Progress,
+) -> str: ...
+def snippet(source: _Located, key: str, library: str | None, given: str | None) -> str: ...
 def rank(tensor: Tensor, lines: str, top: int, progress: _Progress) -> str: ...
 def convert(
     source: _Located, path: str, options: Mapping[str, Any], progress: _Progress

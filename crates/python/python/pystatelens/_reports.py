@@ -14,7 +14,6 @@ from . import _native
 from ._arguments import Size, renames_text, size, strings, tolerance, whole
 from ._checkpoint import OPENING, Checkpoint, Source, located
 from ._dtypes import DType, dtype_name
-from ._tensor import Tensor
 from .reports import (
     CheckReport,
     DiffReport,
@@ -22,7 +21,6 @@ from .reports import (
     LeafInfo,
     Level,
     Manifest,
-    RankReport,
     RenameReport,
     ScanReport,
     StatsReport,
@@ -74,7 +72,8 @@ def manifest(
 ) -> Manifest:
     """Returns the hash of each tensor and each plain value, from which `verify` later finds what changed.
 
-    With `dequantize`, quantised weights are tensors of float32, as in `Checkpoint.dequantized`.
+    With `dequantize`, quantised weights are tensors of float32, as in `Checkpoint.dequantized`. Raises the exceptions of
+    `open`, and `DamagedError` if a value can't be read.
 
     >>> import json, pathlib
     >>> import pystatelens
@@ -104,7 +103,7 @@ def ls(
 
     A pattern is a glob, or a regular expression between slashes. `tensors` leaves out plain values, `dtype`
     lists tensors of some dtypes only, and `min_bytes` those of at least this size, a number or a text such as
-    `1MB`. No weights are read. Sort the list as any other: `sorted(leaves, key=lambda leaf: leaf["bytes"])`.
+    `1MB`. No weights are read. The list is a table for pandas and polars. Sort it as any other: `sorted(leaves, key=lambda leaf: leaf["bytes"])`.
 
     >>> import pystatelens
     >>> [(leaf["key"], leaf["kind"]) for leaf in pystatelens.ls("trainer.pt", "*e*")]
@@ -202,7 +201,7 @@ def diff(
     """
     if sort not in ("key", "change"):
         raise arguments.refused(f"sort is {sort!r}", "Expected `key` or `change`.")
-    options = _compared(
+    options = compared(
         rtol=rtol,
         atol=atol,
         nan_differs=nan_differs,
@@ -242,13 +241,13 @@ def renames(
     unknown = options.keys() - CompareOptions.__annotations__.keys()
     if unknown:
         raise TypeError(f"there is no option {min(unknown)!r}")
-    compared = _compared(**options) | {"by_change": False, "by_layer": False}
+    native = compared(**options) | {"by_change": False, "by_layer": False}
     sides = (located(left, max_fetch), located(right, max_fetch))
-    report: RenameReport = _loaded(_native.renames(*sides, compared, progress))
+    report: RenameReport = _loaded(_native.renames(*sides, native, progress))
     return report
 
 
-def _compared(**options: Unpack[CompareOptions]) -> dict[str, Any]:
+def compared(**options: Unpack[CompareOptions]) -> dict[str, Any]:
     """Returns the options of a comparison as the extension module takes them."""
     relative, absolute = tolerance("rtol", options.get("rtol")), tolerance("atol", options.get("atol"))
     limits = None
@@ -278,7 +277,8 @@ def info(
     weights.
 
     The model is recognised from names, shapes and its config: the file `config`, or that in the same folder. With
-    more than 10,000 keys, it is described only if `model` is true.
+    more than 10,000 keys, it is described only if `model` is true. `report["groups"]` has the attributes of the file,
+    by key; those of the empty key are the `__metadata__` of safetensors. Raises the exceptions of `open`.
 
     >>> import pystatelens
     >>> report = pystatelens.info("model.safetensors")
@@ -296,13 +296,14 @@ def check(
     against: None = None,
     *,
     levels: Mapping[str, Level] = ...,
+    fix_index: bool = False,
 ) -> FolderReport: ...
 
 
 @overload
 def check(
     source: Source | Checkpoint | StateDict,
-    against: Source | Checkpoint | Mapping[str, Any] | Iterable[str],
+    against: Source | Checkpoint | Mapping[str, Any] | Iterable[str | LeafInfo],
     *,
     state: str | None = "model",
     strict: bool = True,
@@ -314,9 +315,10 @@ def check(
 
 def check(
     source: Source | Checkpoint | StateDict,
-    against: Source | Checkpoint | Mapping[str, Any] | Iterable[str] | None = None,
+    against: Source | Checkpoint | Mapping[str, Any] | Iterable[str | LeafInfo] | None = None,
     *,
     levels: Mapping[str, Level] = MappingProxyType({}),
+    fix_index: bool = False,
     state: str | None = "model",
     strict: bool = True,
     release: str | None = None,
@@ -328,15 +330,17 @@ def check(
 
     Without `against`, `source` is the path of a folder, or of a file for its checkpoint. Files, indexes,
     shards, layers, `config.json` and the tokenizer are compared with each other. `levels` sets the level of
-    rules, which docs/rules.md lists: `{"dtype-differs": "off"}`.
+    rules, which docs/rules.md lists: `{"dtype-differs": "off"}`. `fix_index` first writes a right index for the shards
+    of a folder, which stay as they are; the previous index is kept with `.bak` at the end of its name.
 
     >>> import pystatelens
     >>> report = pystatelens.check("model.safetensors")
     >>> report["whole"], report["findings"]
     (True, [])
 
-    `against` is a checkpoint, a state dict (`model.state_dict()`), or a list of keys. If a side has the
-    state `state`, only this state of it is compared. Raises the exceptions of `open`.
+    `against` is a checkpoint, a state dict (`model.state_dict()`), a list of keys or what `ls` returns, the report of
+    `manifest`, or the path of a file with one of these: a line of a list is `key dtype shape`, or a key alone. If a side
+    has the state `state`, only this state of it is compared; None compares all. Raises the exceptions of `open`.
 
     >>> report = pystatelens.check("trainer.pt", ["layers.0.weight", "norm", "head"])
     >>> report["loads"], [missing["key"] for missing in report["missing"]]
@@ -346,15 +350,9 @@ def check(
         if not isinstance(source, (str, os.PathLike)):
             raise TypeError("a folder is checked by its path; pass `against` to compare a checkpoint")
         rules = [f"{rule}={level}" for rule, level in levels.items()]
-        folder: FolderReport = _loaded(_native.check_folder(os.fspath(source), rules))
+        folder: FolderReport = _loaded(_native.check_folder(os.fspath(source), rules, fix_index))
         return folder
-    reference: Any
-    if isinstance(against, Checkpoint) or _is_source(against):
-        reference = located(against, max_fetch)
-    elif isinstance(against, Mapping):
-        reference = [(key, *_type(value)) for key, value in against.items()]
-    else:
-        reference = [(key, None, None) for key in against]  # type: ignore[union-attr]
+    reference = _reference(against, max_fetch)
     options = (state, strict, release, strict_version)
     report: CheckReport = _loaded(_native.check(located(source, max_fetch), reference, *options))
     return report
@@ -369,6 +367,7 @@ def stats(
     rows: bool = False,
     bins: int = 64,
     scale: Literal["linear", "log"] = "linear",
+    fail_on: str | Iterable[str] = (),
     max_fetch: Size | None = None,
     progress: Progress | None = None,
 ) -> StatsReport:
@@ -377,15 +376,22 @@ def stats(
 
     A pattern is a glob, or a regular expression between slashes. `where` keeps tensors for which all conditions
     hold, such as `nan>0`, `std<1e-6` or `zeros>50%`. `by` adds statistics of groups, and `rows` those of each row
-    and column of the matrices. `bins` is the number of bins of histograms, and `scale` their spacing. Raises the
-    exceptions of `open`, and `RefusedError` for a pattern that is not a regular expression, or a condition that is
-    not one.
+    and column of the matrices. `bins` is the number of bins of histograms, and `scale` their spacing. Weights that
+    are stored as codes and scales are measured as numbers, unless a pattern is the key of codes.
+
+    `fail_on` lists what is not accepted: `nan`, `inf`, `zero` (tensors that are all zero), `constant` (all values are the
+    same). `report["failed_on"]` has the keys of such tensors, and `report["not_checked"]` those that can't be checked.
+
+    Raises the exceptions of `open`, and `RefusedError` for a pattern that is not a regular expression, or a condition
+    that is not one.
 
     >>> import pystatelens
     >>> tensor = pystatelens.stats("model.safetensors", "layers.*")["tensors"][0]
     >>> tensor["key"], tensor["min"], tensor["max"], tensor["mean"]
     ('layers.0.weight', 0.0, 23.0, 11.5)
     >>> [tensor["key"] for tensor in pystatelens.stats("model.safetensors", where="std=0")["tensors"]]
+    ['norm']
+    >>> pystatelens.stats("model.safetensors", fail_on=["nan", "constant"])["failed_on"]
     ['norm']
     """
     if scale not in ("linear", "log"):
@@ -397,55 +403,46 @@ def stats(
         "bins": whole("bins", bins, 1, 65_535),
         "log": scale == "log",
         "rows": rows,
+        "fail_on": [name for text in strings(fail_on) for name in text.split(",")],
     }
     report: StatsReport = _loaded(_native.stats(located(source, max_fetch), options, progress))
     return report
 
 
-def rank(
-    tensor: Tensor,
-    lines: Literal["rows", "columns", "kernels"] = "rows",
-    *,
-    top: int = 10,
-    progress: Progress | None = None,
-) -> RankReport:
-    """Ranks the rows, columns or kernels of a matrix by their norm: the `top` largest and smallest.
-
-    `tensor` is one of an open checkpoint, or a slice of it. In a tensor of more than two dimensions, each index
-    into all but the last one is a row; a kernel is the last two dimensions together. Raises `RefusedError` if it
-    has no rows, and `UnsupportedError` if its values are not numbers.
-
-    >>> import pystatelens
-    >>> report = pystatelens.rank(pystatelens.open("model.safetensors")["layers.0.weight"], top=1)
-    >>> report["largest"][0]["index"], report["smallest"][0]["index"]
-    ([3], [0])
-    """
-    native = getattr(tensor, "_native", None)
-    if not isinstance(native, _native.Tensor):
-        raise TypeError(f"expected a tensor of an open checkpoint, not {type(tensor).__name__}")
-    most = whole("top", top, 0, 2**32 - 1)
-    report: RankReport = _loaded(_native.rank(native, lines, most, progress))
-    return report
-
-
 def summary(
     source: Source | Checkpoint | StateDict,
-    to: Literal["text", "markdown", "html", "json"] = "text",
+    to: Literal["text", "markdown", "html", "json", "svg"] = "text",
     *,
     stats: bool = False,
     content: bool = False,
+    link: str | None = None,
+    keys: Literal["plain", "coded", "hidden"] = "plain",
+    values: bool = False,
+    findings: bool = True,
     max_fetch: Size | None = None,
     progress: Progress | None = None,
 ) -> str:
-    """Summarises a checkpoint as text, Markdown, an HTML page or JSON, with repeated layers folded.
+    """Summarises a checkpoint as text, Markdown, an HTML page, JSON or a picture, with repeated layers folded.
 
     `stats` adds statistics and `content` a fingerprint of the values; both read all values.
+
+    With `link`, the address of a page of Statelens, returns an address that holds the structure after its `#`, which
+    browsers don't send to servers. `keys` says how keys appear in it: as they are, each part as four letters, or not at
+    all; `values` adds values that are not tensors, and `findings` the findings.
 
     >>> import pystatelens
     >>> print(pystatelens.summary("trainer.pt").splitlines()[0])
     trainer.pt
+    >>> pystatelens.summary("trainer.pt", link="https://example.org/", keys="hidden").startswith("https://example.org/#s=")
+    True
     """
-    return _native.summary(located(source, max_fetch), to, stats, content, progress)
+    place = located(source, max_fetch)
+    if link is None:
+        return _native.summary(place, to, stats, content, progress)
+    if to != "text" or content:
+        raise arguments.refused("`link` takes neither `to` nor `content`", "Leave them out.")
+    options = {"base": link, "keys": keys, "values": values, "findings": findings, "stats": stats}
+    return _native.link(place, options, progress)
 
 
 def _manifest(
@@ -466,6 +463,24 @@ def _is_source(value: object) -> bool:
     kinds = (str, os.PathLike, bytes, bytearray, memoryview)
     # `fsspec.core.OpenFile` has `open`.
     return isinstance(value, kinds) or hasattr(value, "read") or hasattr(value, "open")
+
+
+def _reference(against: Any, max_fetch: Size | None) -> Any:
+    """Returns what a checkpoint is checked against, as the extension module takes it."""
+    if isinstance(against, Checkpoint) or _is_source(against):
+        return located(against, max_fetch)
+    if isinstance(against, Mapping) and "statelens" in against and "entries" in against:
+        return [_expected(entry) for entry in against["entries"]]
+    if isinstance(against, Mapping):
+        return [(key, *_type(value)) for key, value in against.items()]
+    return [_expected(entry) for entry in against]
+
+
+def _expected(entry: str | Mapping[str, Any]) -> tuple[str, str | None, list[int] | None]:
+    """Returns the key, dtype and shape of an entry of a list."""
+    if isinstance(entry, str):
+        return entry, None, None
+    return entry["key"], entry.get("dtype"), entry.get("shape")
 
 
 def _type(value: Any) -> tuple[str | None, list[int] | None]:

@@ -38,6 +38,7 @@ def save(
     compression: str | None = None,
     lossy: bool = False,
     replace: bool = False,
+    sync: bool = False,
     progress: Progress | None = None,
 ) -> ConvertReport:
     """Writes a state dict with torch tensors, NumPy arrays or tensors of open checkpoints, in the format
@@ -51,7 +52,7 @@ def save(
     (2, 3)
     """
     options = native_options(
-        to=to, version=version, compression=compression, lossy=lossy, replace=replace
+        to=to, version=version, compression=compression, lossy=lossy, replace=replace, sync=sync
     )
     if isinstance(state_dict, Checkpoint):
         collected = state_dict._native

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 _Item = SupportsIndex | slice | EllipsisType
 
-Options: TypeAlias = tuple[tuple[str, ...], int | None, int | None, tuple[str, ...]]
-"""Options for opening a checkpoint: the files that it refers to, the multiple of the limits, the disk space, and
-the dtypes of arrays without one."""
+Options: TypeAlias = tuple[tuple[str, ...], int | None, int | None, tuple[str, ...], bool]
+"""Options for opening a checkpoint: the files that it refers to, the multiple of the limits, the disk space, the
+dtypes of arrays without one, and whether layers in one tensor are taken apart."""
 
 Origin: TypeAlias = tuple[tuple[str, ...], int | None, Options]
 """How a checkpoint is opened again: its paths or addresses, the number of bytes that may be fetched, and the

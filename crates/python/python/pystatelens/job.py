@@ -47,6 +47,7 @@ def plan(
     max_fetch: Size | None = None,
     limit: int | None = None,
     scratch: Size | None = None,
+    unstack: bool = False,
     progress: Progress | None = None,
     **options: Unpack[ConvertOptions],
 ) -> dict[str, Any]:
@@ -57,7 +58,7 @@ def plan(
     same bytes as the output of `convert`.
     """
     places = (os.fspath(source), os.fspath(path), os.fspath(job))
-    reading = _reading(with_files, limit, scratch, None)
+    reading = _reading(with_files, limit, scratch, None, unstack)
     fetch = size("max_fetch", max_fetch)
     return _loaded(
         _native.job_plan(*places, _tasks(tasks), native_options(**options), reading, fetch, progress)
@@ -77,6 +78,7 @@ def plan_many(
     limit: int | None = None,
     scratch: Size | None = None,
     read_as: DType | Mapping[str, DType] | None = None,
+    unstack: bool = False,
 ) -> dict[str, Any]:
     """Plans a command for many checkpoints (default: ten in each task), and returns the recipe.
 
@@ -93,7 +95,7 @@ def plan_many(
     """
     options = {"finite": finite, "allow": strings(allow), "by": by}
     names = paths(checkpoints)
-    reading, fetch = _reading((), limit, scratch, read_as), size("max_fetch", max_fetch)
+    reading, fetch = _reading((), limit, scratch, read_as, unstack), size("max_fetch", max_fetch)
     return _loaded(
         _native.job_plan_many(command, names, os.fspath(job), _tasks(tasks), options, reading, fetch)
     )
@@ -139,6 +141,7 @@ def _reading(
     limit: int | None,
     scratch: Size | None,
     read_as: DType | Mapping[str, DType] | None,
+    unstack: bool,
 ) -> dict[str, Any]:
     """Returns how a job opens checkpoints."""
     return {
@@ -146,6 +149,7 @@ def _reading(
         "limit": arguments.limit(limit),
         "scratch": size("scratch", scratch),
         "read_as": casts(read_as),
+        "unstack": unstack,
     }
 
 

@@ -32,8 +32,11 @@ __all__ = [
     "Renamed",
     "RuleFinding",
     "ScanReport",
+    "SingularReport",
     "Statistics",
     "StatsReport",
+    "TensorDiff",
+    "TensorDiffReport",
     "TensorStatistics",
     "TypeDifference",
     "UnreadTensor",
@@ -335,6 +338,56 @@ class StatsReport(TypedDict):
     findings: list[Finding]
     without: list[UnreadTensor]
     failed: list[UnreadTensor]
+    failed_on: NotRequired[list[str]]
+    not_finite: NotRequired[list[NotFinite]]
+    not_checked: NotRequired[list[UnreadTensor]]
+
+
+class SingularReport(TypedDict):
+    """The report of `singular`. With `dry_run`, only `key`, `dtype`, `shape` and `plan`."""
+
+    statelens: int
+    key: str
+    dtype: str
+    shape: list[int]
+    plan: dict[str, Any]
+    values: NotRequired[list[float]]
+    errors: NotRequired[list[float]]
+    whole: NotRequired[bool]
+    passes: NotRequired[int]
+    rank: NotRequired[int]
+    rank_or_more: NotRequired[bool]
+    condition: NotRequired[Any]
+    condition_or_more: NotRequired[bool]
+    stable_rank: NotRequired[float]
+    effective_rank: NotRequired[float | None]
+    frobenius: NotRequired[float]
+    captured: NotRequired[float]
+
+
+class TensorDiff(TypedDict):
+    """A tensor in the report of `tensor_diff`."""
+
+    key: str
+    left_type: str
+    right_type: str
+    differing: int
+    nan_on_both_sides: int
+    nan_left_only: int
+    nan_right_only: int
+    left: dict[str, Any]
+    right: dict[str, Any]
+    difference: dict[str, Any]
+    distributions: dict[str, Any]
+    map: NotRequired[dict[str, Any]]
+
+
+class TensorDiffReport(TypedDict):
+    """The report of `tensor_diff`."""
+
+    statelens: int
+    tensors: list[TensorDiff]
+    matches: bool
 
 
 class LeafInfo(TypedDict):

@@ -1,28 +1,29 @@
 //! `statelens show --code`.
 
-use std::path::PathBuf;
+use std::path::Path;
+use std::sync::Arc;
 
+use statelens::files::FileSource;
 use statelens::parts::checkpoint::{Checkpoint, FileId, Leaf};
 use statelens::parts::formats::snippets;
-use statelens::{Error, Result};
-
-use crate::args::Show;
-
-use super::slice::ShownSlice;
+use statelens::{Error, Result, Slice};
 
 /// Returns Python code that reads a leaf, or a slice of it, with the given library or the usual
-/// one. `path` returns the path of a file on disk.
-pub(super) fn of(
-    checkpoint: &Checkpoint,
+/// one. The checkpoint has its files on disk beside it; `given` is the path or address by which it was
+/// opened.
+pub fn snippet(
+    (checkpoint, sources): (&Checkpoint, &[Arc<FileSource>]),
     leaf: &Leaf,
-    slice: Option<&ShownSlice>,
+    slice: Option<&Slice>,
     library: Option<&str>,
-    args: &Show,
-    path: &dyn Fn(FileId) -> Option<PathBuf>,
+    given: &Path,
 ) -> Result<String> {
-    let given = &args.input.file;
+    let path = |file: FileId| {
+        let source = sources.get(file.0 as usize)?;
+        Some(source.path()).filter(|path| !path.as_os_str().is_empty())
+    };
     let folder = match given.is_dir() {
-        true => Some(given.as_path()),
+        true => Some(given),
         false => given.parent(),
     };
     let place = |file: FileId| {
@@ -37,7 +38,7 @@ pub(super) fn of(
             _ => name.to_owned(),
         }
     };
-    let found = snippets(checkpoint, leaf, slice.map(|slice| &slice.slice), &place);
+    let found = snippets(checkpoint, leaf, slice, &place);
     let chosen = match library {
         Some(library) => found.iter().find(|snippet| snippet.library == library),
         None => found.first(),

@@ -1,21 +1,15 @@
 //! `statelens check` with `--against`.
 
-use std::fs;
-use std::io::Read as _;
 use std::path::Path;
 
 use statelens::parts::checkpoint::visible;
 use statelens::parts::compare::check::{
-    CheckOptions, CheckReport, Expected, LibraryRelease, Reference, check_checkpoint, is_text,
-    parse_reference,
+    CheckOptions, CheckReport, LibraryRelease, Reference, check_checkpoint,
 };
-use statelens::{Error, Result};
+use statelens::{Error, Result, listed_keys};
 
 use crate::args::Check;
 use crate::print::{CommandResult, Failure, Printer, TextTable, counted, grouped};
-
-/// Bytes of the longest list of keys that is read.
-const MAX_REFERENCE: u64 = 256 << 20;
 
 pub(crate) fn run(args: &Check) -> CommandResult {
     let Some(against) = &args.against else { return super::folder::run(args) };
@@ -51,23 +45,7 @@ fn reference(path: &Path, state: &str) -> Result<Reference> {
         Ok(checkpoint) => return Ok(Reference::of(checkpoint.inner(), state)),
         Err(error) => error,
     };
-    Ok(Reference::listed(listed(path)?.ok_or(error)?, state))
-}
-
-/// Reads a manifest or a list of keys; returns `None` if the file is neither.
-fn listed(path: &Path) -> Result<Option<Vec<Expected>>> {
-    let readable =
-        fs::metadata(path).is_ok_and(|data| data.is_file() && data.len() <= MAX_REFERENCE);
-    // If it can't be read, opening it as a checkpoint has given the reason.
-    let Some(file) = readable.then(|| fs::File::open(path).ok()).flatten() else { return Ok(None) };
-    let mut head = Vec::new();
-    if (&file).take(512).read_to_end(&mut head).is_err() || !is_text(&head) {
-        return Ok(None);
-    }
-    let in_file = |error: Error| error.in_file(path.display().to_string());
-    let text =
-        fs::read(path).map_err(|error| in_file(Error::io(format!("it can't be read: {error}"))))?;
-    parse_reference(&text).map_err(in_file)
+    Ok(Reference::listed(listed_keys(path)?.ok_or(error)?, state))
 }
 
 fn show(report: &CheckReport, no_strict: bool, printer: &mut Printer) -> Result<(), Failure> {

@@ -14,6 +14,7 @@ use statelens::{DType, Error, Result};
 
 use super::selected::SelectedTensor;
 use crate::args::Export;
+use crate::commands::pictures::PictureFile;
 use crate::commands::writing::{file_options, write};
 use crate::limits::limits;
 use crate::output::{check_target, write_file};
@@ -66,9 +67,17 @@ pub(crate) fn run(args: &Export) -> CommandResult {
             plain(args, format, &checkpoint, &sources, &one.tensor)?
         }
         (ExportFormat::Png | ExportFormat::Svg, [one]) => {
-            let is_svg = format == ExportFormat::Svg;
             let (title, tensor) = (visible(&one.title), &one.tensor);
-            super::picture::write(args, is_svg, &checkpoint, &sources, tensor, &title)?
+            let picture = PictureFile {
+                target: &args.output,
+                size: (args.width, args.height),
+                scale: args.scale.into(),
+                replace: args.replacing.force,
+                sync: args.replacing.sync(),
+            };
+            check_target(picture.target, picture.replace, &sources)?;
+            let mut bar = Bar::stoppable("reading", Unit::Bytes)?;
+            picture.draw_of(&checkpoint.files, &sources, tensor, &title, &mut bar)?
         }
         (ExportFormat::Npy, [_]) | (ExportFormat::Npz | ExportFormat::Safetensors, _) => {
             let name = match format {

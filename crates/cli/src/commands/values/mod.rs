@@ -3,7 +3,6 @@
 mod export;
 mod hist;
 mod measure;
-mod picture;
 mod rows;
 mod selected;
 mod singular;

@@ -2,11 +2,9 @@
 
 use statelens::Error;
 use statelens::parts::checkpoint::{shape_text, visible};
-use statelens::parts::tensor::{BUFFER, Buffer, drive};
-use statelens::parts::values::singular::{
-    Singular, SingularPlan, Spectrum, Which, plan_text, spectrum_facts, spectrum_json,
-};
-use statelens::parts::values::{Matrix, number_text};
+use statelens::parts::values::number_text;
+use statelens::parts::values::singular::{Spectrum, Which, plan_text, spectrum_facts};
+use statelens::statistics::SingularReport;
 
 use super::selected::SelectedTensor;
 use crate::args::SingularArgs;
@@ -14,8 +12,6 @@ use crate::limits::limits;
 use crate::print::{CommandResult, Printer, grouped};
 use crate::progress::{Bar, Unit};
 
-/// Memory limit in bytes.
-const MEMORY: u64 = 1 << 30;
 /// Values that are listed, and characters of the longest bar.
 const LISTED: usize = 32;
 const WIDTH: f64 = 32.0;
@@ -28,53 +24,27 @@ pub(crate) fn run(args: &SingularArgs) -> CommandResult {
     let named = |error: Error| error.in_file(args.input.file.display().to_string());
     let SelectedTensor { title, tensor, .. } =
         SelectedTensor::find(checkpoint, &leaves, &args.key, &args.input.file)?;
-    let shape = &tensor.shape;
-    if shape.len() != 2 {
-        let rest = vec!["0, "; shape.len().saturating_sub(2)].concat();
-        let error = Error::refused(format!("`{title}` has the shape {}", shape_text(shape)))
-            .expected("a matrix: only matrices have singular values");
-        return Err(named(match shape.len() {
-            3.. => error.advice(format!("Choose one with a slice after the key: [{rest}:, :].")),
-            _ => error,
-        })
-        .into());
-    }
-    let matrix = Matrix::of(shape, &[]);
-    let matrix = matrix.ok_or_else(|| named(Error::refused(format!("`{title}` has no values"))))?;
     let which = match (args.all, args.top) {
         (true, _) => Which::All,
         (_, Some(count)) => Which::Largest(count),
         _ => Which::Usual,
     };
-    let plan = SingularPlan::new(&tensor.dtype, matrix, which, MEMORY).map_err(named)?;
-    let all = checkpoint.unfolded().writing(plan.bytes);
+    let mut report = SingularReport::plan(&tensor, &title, which).map_err(named)?;
+    let all = checkpoint.unfolded().writing(report.plan.bytes);
     all.check("reading it so often", limits()).map_err(named)?;
-    let found = match args.dry_run {
-        true => None,
-        false => {
-            let mut machine = Singular::new(&checkpoint.files, &tensor, matrix, plan)?;
-            let mut bar = Bar::stoppable("multiplying", Unit::Work)?;
-            drive(&mut machine, &mut Buffer::new(BUFFER), &mut bar).map_err(named)?;
-            machine.found().cloned()
-        }
-    };
+    if !args.dry_run {
+        let mut bar = Bar::stoppable("multiplying", Unit::Work)?;
+        report.read(&checkpoint.files, &tensor, &mut bar).map_err(named)?;
+    }
     let mut printer = Printer::new();
     if args.input.common.json {
-        printer.json(|json| {
-            json.name("key").str(&title);
-            json.name("dtype").str(tensor.dtype.name());
-            json.name("shape").numbers(shape);
-            json.name("plan").value(&plan);
-            if let Some(found) = &found {
-                spectrum_json(json, found);
-            }
-        })?;
+        printer.json(|json| report.fields(json))?;
     } else {
-        let (dtype, shape) = (&tensor.dtype, shape_text(shape));
+        let (dtype, shape) = (&tensor.dtype, shape_text(&tensor.shape));
         printer.line(&format!("{}  {dtype} {shape}", visible(&title)))?;
-        match &found {
+        match &report.found {
             Some(found) => lines(found, &mut printer)?,
-            None => printer.line(&format!("would find {}", plan_text(&plan)))?,
+            None => printer.line(&format!("would find {}", plan_text(&report.plan)))?,
         }
     }
     printer.success()

@@ -5,17 +5,17 @@ use std::cmp::Ordering;
 use statelens::parts::checkpoint::{
     Checkpoint, Leaf, TensorId, natural_order, shape_text, visible,
 };
-use statelens::parts::compare::verify::{NonFiniteTensor, ScaleFault};
 use statelens::parts::convert::Pattern;
 use statelens::parts::values::weights::{CHECKS, Noticed, Survey, TensorOutcome};
 use statelens::parts::values::{Histogram, bars, index, number_text};
 use statelens::statistics::{
-    MeasuredTensor, MeasuredTensors, OtherNumbers, ReadTwice, StatisticsOptions, finding,
+    FailOn, FailedTensors, MeasuredTensor, MeasuredTensors, OtherNumbers, ReadTwice,
+    StatisticsOptions, finding,
 };
 use statelens::{Error, Result, Statistics};
 
 use super::{hist, measure, rows};
-use crate::args::{FailOn, SortBy, StatsArgs};
+use crate::args::{SortBy, StatsArgs};
 use crate::print::{CommandResult, Failure, Printer, TextTable, counted, grouped, warn};
 use crate::progress::{Bar, Unit};
 
@@ -52,16 +52,15 @@ pub(crate) fn run(args: &StatsArgs) -> CommandResult {
     };
     let mut all = MeasuredTensors::new(options, checkpoint, &leaves);
     measure::each(opened, &leaves, |id, found| all.take(id, found))?;
-    let mut answer = !all.tensors.values().any(|tensor| fails(&args.fail_on, &tensor.of));
-    let mut others = None;
+    let mut failed = None;
     if !args.fail_on.is_empty() {
         let mut bar = Bar::stoppable("checking", Unit::Bytes)?;
         let found = OtherNumbers::read(checkpoint, &leaves, &all, &mut bar)?;
-        answer &= !found.not_finite.iter().any(|tensor| not_finite_fails(&args.fail_on, tensor));
         let wanted = |key: &str| Pattern::any_selects(&patterns, key);
         let scales = stored.scale_faults(&wanted, &mut bar)?;
-        answer &= !scales.iter().any(|fault| scales_fail(&args.fail_on, fault));
-        others = Some(OtherNumbers { scales, ..found });
+        let others = OtherNumbers { scales, ..found };
+        let on: Vec<FailOn> = args.fail_on.iter().map(|what| (*what).into()).collect();
+        failed = Some(FailedTensors::find(&on, &all, &leaves, others));
     }
     let mut again = |survey: Survey, out: &mut dyn FnMut(TensorId, TensorOutcome) -> Result<()>| {
         measure::drive(opened, survey, "looking closer", out)
@@ -74,15 +73,15 @@ pub(crate) fn run(args: &StatsArgs) -> CommandResult {
     match args.input.common.json {
         true => {
             let mut out = |piece: &str| printer.text(piece);
-            all.json(&rows, &leaves, &known, &found, others.as_ref(), &mut out)?;
+            all.json(&rows, &leaves, &known, &found, failed.as_ref(), &mut out)?;
         }
         false => {
             text(args, checkpoint, &all, &rows, &known, &mut printer)?;
             if !all.tensors.is_empty() {
                 print_findings(&found, &leaves, &mut printer)?;
             }
-            if let Some(others) = &others {
-                print_others(others, &mut printer)?;
+            if let Some(failed) = &failed {
+                print_others(&failed.others, &mut printer)?;
             }
         }
     }
@@ -90,13 +89,14 @@ pub(crate) fn run(args: &StatsArgs) -> CommandResult {
     for (key, why) in &all.failed {
         warn(&format!("`{key}` can't be read: {why}"));
     }
-    match (answer, all.failed.is_empty()) {
-        (false, _) => Ok(false),
-        (true, false) => Err(Failure::Reported),
-        (true, true) if others.is_some_and(|others| !others.not_checked.is_empty()) => {
+    let is_bad = failed.as_ref().is_some_and(|failed| !failed.keys.is_empty());
+    match (is_bad, all.failed.is_empty()) {
+        (true, _) => Ok(false),
+        (false, false) => Err(Failure::Reported),
+        (false, true) if failed.is_some_and(|it| !it.others.not_checked.is_empty()) => {
             Err(Failure::Incomplete)
         }
-        (true, true) => Ok(true),
+        (false, true) => Ok(true),
     }
 }
 
@@ -129,31 +129,6 @@ fn only_key(args: &StatsArgs) -> Result<&str> {
         _ => Err(Error::refused("this needs one key")
             .advice("Name the tensor after the file, as `statelens ls` prints it.")),
     }
-}
-
-fn not_finite_fails(on: &[FailOn], of: &NonFiniteTensor) -> bool {
-    on.contains(&FailOn::Nan) && of.nan > 0 || on.contains(&FailOn::Inf) && of.inf > 0
-}
-
-/// A scale that is zero makes all numbers of its group zero.
-fn scales_fail(on: &[FailOn], fault: &ScaleFault) -> bool {
-    on.iter().any(|what| match what {
-        FailOn::Nan => fault.nan > 0,
-        FailOn::Inf => fault.inf > 0,
-        FailOn::Zero => fault.zero > 0,
-        FailOn::Constant => false,
-        FailOn::Scales => true,
-    })
-}
-
-fn fails(on: &[FailOn], of: &Statistics) -> bool {
-    on.iter().any(|what| match what {
-        FailOn::Nan => of.nan > 0,
-        FailOn::Inf => of.pos_inf + of.neg_inf > 0,
-        FailOn::Zero => of.all_zero(),
-        FailOn::Constant => of.all_equal(),
-        FailOn::Scales => false,
-    })
 }
 
 /// Sorts the leaves as requested; by default the tensors that need attention come first, except in

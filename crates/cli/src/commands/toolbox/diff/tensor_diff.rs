@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use statelens::parts::checkpoint::{Checkpoint, Leaf, shape_text, visible};
-use statelens::parts::compare::diff::{TensorComparison, TensorDifference};
-use statelens::parts::values::picture::{ColourScaling, Picture, Show};
-use statelens::parts::values::{Json, Scale, bars, index, number_text, statistics_json};
+use statelens::parts::compare::diff::{
+    TENSOR_DIFF_BLOCKS, TensorComparison, TensorDifference, type_text,
+};
+use statelens::parts::values::{Json, Scale, bars, index, number_text};
 use statelens::{Error, Result, Summary, parallel};
 
 use crate::args::{Diff, ScaleArg};
@@ -14,10 +15,6 @@ use crate::output::{Sync, check_target};
 use crate::print::{CommandResult, Failure, Printer, TextTable, grouped};
 use crate::progress::{Bar, Unit};
 
-/// The largest number of blocks of the map, across and down.
-const BLOCKS: (u32, u32) = (256, 160);
-/// Width and height of the picture of the map, in pixels.
-const DOTS: (u32, u32) = (1024, 640);
 /// Bins of a one-line histogram.
 const SMALL: usize = 48;
 
@@ -28,7 +25,7 @@ pub(super) fn run(
 ) -> CommandResult {
     let target = args.tensor_diff.picture.as_deref();
     if let Some(target) = target {
-        pictures::is_svg(target)?;
+        pictures::picture_is_svg(target)?;
         if args.closer.len() > 1 {
             return Err(Error::refused("a picture needs exactly one --closer").into());
         }
@@ -52,8 +49,12 @@ pub(super) fn run(
             .map_err(|error| error.context(format!("`{}`", visible(key))))?;
         equal &= found.differing() == 0;
         let types = [(left, one), (right, two)].map(|(of, leaf)| type_text(of, leaf));
+        let (scale, bins) = (args.tensor_diff.scale.into(), args.tensor_diff.bins.into());
         match args.common.json {
-            true => write_json(args, key, &types, &found, &mut json),
+            true => {
+                json.line();
+                json.object(|json| found.fields(key, &types, scale, bins, json));
+            }
             false => {
                 if number > 0 {
                     printer.line("")?;
@@ -63,7 +64,8 @@ pub(super) fn run(
             }
         }
         if let Some(target) = target {
-            save(args, key, &found, target)?;
+            let (scale, force) = (args.tensor_diff.scale.into(), args.tensor_diff.force);
+            pictures::save_difference(key, &found, scale, target, force, Sync::IfReplacing)?;
         }
     }
     if args.common.json {
@@ -81,17 +83,14 @@ fn read(
     right: (&Arc<Checkpoint>, &Leaf),
     workers: usize,
 ) -> Result<TensorDifference> {
-    let mut machine =
-        TensorComparison::new((left.0.clone(), left.1), (right.0.clone(), right.1), BLOCKS)?;
+    let mut machine = TensorComparison::new(
+        (left.0.clone(), left.1),
+        (right.0.clone(), right.1),
+        TENSOR_DIFF_BLOCKS,
+    )?;
     let mut bar = Bar::stoppable("reading", Unit::Bytes)?;
     parallel::drive(&mut machine, workers, &mut bar)?;
     Ok(machine.into_found())
-}
-
-/// Returns the type and shape, such as `float32 [2, 3]`.
-fn type_text(of: &Checkpoint, leaf: &Leaf) -> String {
-    let tensor = of.tensor_of(leaf.target).map(|(_, tensor)| tensor);
-    tensor.map_or_else(String::new, |it| format!("{} {}", it.dtype, shape_text(&it.shape)))
 }
 
 fn show(args: &Diff, found: &TensorDifference, printer: &mut Printer) -> Result<(), Failure> {
@@ -139,65 +138,4 @@ fn show(args: &Diff, found: &TensorDifference, printer: &mut Printer) -> Result<
         printer.line(&line)?;
     }
     Ok(())
-}
-
-fn write_json(
-    args: &Diff,
-    key: &str,
-    types: &[String; 2],
-    found: &TensorDifference,
-    json: &mut Json,
-) {
-    let (scale, bins): (Scale, usize) =
-        (args.tensor_diff.scale.into(), args.tensor_diff.bins.into());
-    let sides =
-        [("left", &found.left), ("right", &found.right), ("difference", &found.differences)];
-    json.line();
-    json.object(|json| {
-        json.name("key").str(key);
-        json.name("left_type").str(&types[0]);
-        json.name("right_type").str(&types[1]);
-        json.name("differing").number(found.differing());
-        json.name("nan_on_both_sides").number(found.nan[0]);
-        json.name("nan_left_only").number(found.nan[1]);
-        json.name("nan_right_only").number(found.nan[2]);
-        for (name, of) in sides {
-            json.name(name).object(|json| {
-                let histogram = of.histogram(scale, bins);
-                statistics_json(json, &of.statistics(), &histogram, Some(&found.shape));
-            });
-        }
-        json.name("distributions").value(&found.outlines(scale, bins));
-        if let Some(map) = found.drawn() {
-            json.name("map").object(|json| {
-                json.name("rows").number(map.matrix.0);
-                json.name("columns").number(map.matrix.1);
-                json.name("block").numbers(&[map.block.0, map.block.1]);
-                json.name("size").numbers(&[map.size.0 as u64, map.size.1 as u64]);
-                json.name("largest").array(|json| {
-                    for value in &map.largest {
-                        json.float((!value.is_nan()).then(|| value.abs()));
-                    }
-                });
-            });
-        }
-    });
-}
-
-/// Draws the blocks of |RIGHT - LEFT|.
-fn save(args: &Diff, key: &str, found: &TensorDifference, target: &std::path::Path) -> Result<()> {
-    let map =
-        found.drawn().ok_or_else(|| Error::refused("a tensor without values has no picture"))?;
-    let title = format!("|RIGHT - LEFT| of {}", visible(key));
-    let picture = Picture {
-        map: &map,
-        title: &title,
-        axes: if found.shape.len() < 2 { ("-", "elements") } else { ("rows", "columns") },
-        show: Show::Magnitude,
-        scaling: match args.tensor_diff.scale {
-            ScaleArg::Linear => ColourScaling::Linear,
-            ScaleArg::Log => ColourScaling::Log,
-        },
-    };
-    pictures::save(&picture, DOTS, target, args.tensor_diff.force, Sync::IfReplacing).map(|_| ())
 }
