@@ -131,8 +131,11 @@ impl Watch {
                         continue;
                     }
                     remote.stop.store(true, Ordering::Relaxed);
-                    let stopped = py.detach(|| next(&mut receive, GRACE));
-                    stopped.unwrap_or_else(|_| Err(Error::cancelled()))
+                    // Work that ended in the meantime is stopped, too, whatever the load of the machine.
+                    match py.detach(|| next(&mut receive, GRACE)) {
+                        Ok(Err(error)) => Err(error),
+                        Ok(Ok(_)) | Err(_) => Err(Error::cancelled()),
+                    }
                 }
                 Err(RecvTimeoutError::Disconnected) => {
                     Err(Error::io("the work ended unexpectedly, which is a fault of Statelens")
