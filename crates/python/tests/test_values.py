@@ -94,7 +94,7 @@ def test_values_equal_the_recorded_ones(path, values):
 
 
 def rows(value):
-    """Returns the description of a loaded value. It omits shared storages, because our tensors are dense."""
+    """Returns the description of a loaded value. It omits shared storages: ours hold only what tensors need."""
     return [(path, without_sharing(node)) for path, node in describe(value)]
 
 
@@ -104,10 +104,11 @@ def without_sharing(node):
 
 
 def torch_files():
-    """Yields files of torch, except attacks, for which torch would allocate any size."""
+    """Yields files of torch, except attacks, for which torch would allocate any size, and those of one rank, which
+    open with the others."""
     for folder in ["cerebras", "dcp_single", "reports", "torch", "torch_crafted"]:
         for path in sorted((FIXTURES / folder).rglob("*")):
-            if path.suffix in (".pt", ".pth", ".bin", ".ckpt"):
+            if path.suffix in (".pt", ".pth", ".bin", ".ckpt") and "deepspeed" not in path.parts:
                 yield path
 
 
