@@ -1,5 +1,7 @@
-use statelens_checkpoint::{FileSet, Finding, Grade, Limits, Memory, Unwatched};
-use statelens_formats::{OneThread, Workers, scan_on};
+use statelens_checkpoint::{
+    FileSet, Finding, Grade, Limits, Memory, OneThread, Unwatched, Workers,
+};
+use statelens_formats::scan_on;
 use statelens_pickle::ScanOptions;
 
 /// A pickle that calls `os.system`.
@@ -18,6 +20,7 @@ pub(crate) fn run(bytes: &[u8]) {
 }
 
 /// Searches the last piece first.
+#[derive(Debug)]
 struct Backwards;
 
 impl Workers for Backwards {

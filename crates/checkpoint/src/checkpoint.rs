@@ -405,24 +405,32 @@ impl Builder {
         self.attribute_types.get(id)
     }
 
-    /// Adds all values and tensors of another checkpoint; returns the new id of its root. Both must
-    /// use one set of files, with the same ids.
+    /// Adds copies of all values and tensors of another checkpoint; returns the new id of its root.
+    /// Both must use one set of files, with the same ids.
     pub fn append(&mut self, part: &Checkpoint) -> Result<ValueId> {
+        self.absorb(part.clone())
+    }
+
+    /// Adds all values and tensors of another checkpoint, as [`Builder::append`] does.
+    pub fn absorb(&mut self, part: Checkpoint) -> Result<ValueId> {
+        let storages = self.tensors.iter().filter_map(|tensor| tensor.storage).max();
+        self.absorb_from(part, storages.map_or(0, |last| last.saturating_add(1)))
+    }
+
+    /// Adds another checkpoint, as [`Builder::absorb`] does. `storages` is added to the numbers of its
+    /// storages.
+    pub fn absorb_from(&mut self, part: Checkpoint, storages: u32) -> Result<ValueId> {
         let (values, tensors) = (self.values.len(), self.tensors.len());
         let total = (values + part.values.len()) as u64;
         Limits::check("values in the checkpoint", total, self.limits.values.min(MAX_IDS))?;
         Limits::check("tensors", (tensors + part.tensors.len()) as u64, MAX_IDS)?;
         let (values, tensors) = (values as u32, tensors as u32);
         let moved = |id: &ValueId| ValueId(id.0 + values);
-        let storages = self.tensors.iter().filter_map(|tensor| tensor.storage).max();
-        let storages = storages.map_or(0, |last| last.saturating_add(1));
-        for value in &part.values {
-            let mut value = value.clone();
+        for mut value in part.values {
             value.shift(values, tensors);
             self.values.push(value)?;
         }
-        for tensor in &part.tensors {
-            let mut tensor = tensor.clone();
+        for mut tensor in part.tensors {
             if let Some(Quantizer::PerChannel { scales, zero_points, .. }) = &mut tensor.quantizer {
                 scales.0 += values;
                 zero_points.0 += values;

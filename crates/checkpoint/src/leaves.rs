@@ -72,6 +72,19 @@ impl Checkpoint {
         Leaves { walk: Walk::new(self), names }
     }
 
+    /// Returns an iterator over the ids of the leaves, without their keys.
+    pub fn leaf_ids(&self) -> impl Iterator<Item = ValueId> {
+        let mut walk = Walk::new(self);
+        std::iter::from_fn(move || {
+            loop {
+                let reached = walk.next()?;
+                if reached.is_leaf {
+                    return Some(reached.id);
+                }
+            }
+        })
+    }
+
     /// Returns the flat keys of some values, containers included. Values outside the tree are
     /// omitted.
     pub fn flat_keys(&self, wanted: &HashSet<ValueId>) -> HashMap<ValueId, Text> {

@@ -51,6 +51,7 @@ mod value;
 pub mod varint;
 mod visible;
 mod words;
+mod workers;
 
 pub use advice::{Advice, Phrase, Setting};
 pub use cache::{BLOCK, Structure};
@@ -93,3 +94,4 @@ pub use visible::{is_hidden, visible};
 pub use words::{
     capitalised, counted, grouped, has_word, listed, shape_text, size_short, size_text,
 };
+pub use workers::{OneThread, Workers, in_order};

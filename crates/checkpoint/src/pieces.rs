@@ -2,7 +2,7 @@
 //! doubles needs three times its size meanwhile, and free the memory of items that were taken.
 
 use std::ops::{Index, IndexMut};
-use std::slice;
+use std::{slice, vec};
 
 use crate::{Limits, Result, room};
 
@@ -117,6 +117,26 @@ impl<T: Copy> Slices<T> {
     }
 }
 
+/// An iterator over the items of a [`Pieces`], which frees each chunk after its last item.
+#[derive(Debug)]
+pub struct IntoIter<T> {
+    chunks: vec::IntoIter<PieceChunk<T>>,
+    items: vec::IntoIter<T>,
+}
+
+impl<T> Iterator for IntoIter<T> {
+    type Item = T;
+
+    fn next(&mut self) -> Option<T> {
+        loop {
+            if let Some(item) = self.items.next() {
+                return Some(item);
+            }
+            self.items = self.chunks.next()?.items.into_iter();
+        }
+    }
+}
+
 /// An iterator over a [`Pieces`].
 #[derive(Debug, Clone)]
 pub struct Iter<'a, T> {
@@ -134,6 +154,15 @@ impl<'a, T> Iterator for Iter<'a, T> {
             }
             self.items = self.chunks.next()?.items.iter();
         }
+    }
+}
+
+impl<T> IntoIterator for Pieces<T> {
+    type Item = T;
+    type IntoIter = IntoIter<T>;
+
+    fn into_iter(self) -> IntoIter<T> {
+        IntoIter { chunks: self.chunks.into_iter(), items: Vec::new().into_iter() }
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use crate::cache::{BLOCK, Cache, Structure};
 use crate::memo::Memo;
-use crate::{Error, Limits, ReadAt, Result, Scratch, room};
+use crate::{Error, Limits, OneThread, ReadAt, Result, Scratch, Workers, room};
 
 /// One file of a [`FileSet`].
 #[derive(Debug, Clone)]
@@ -68,6 +68,7 @@ pub struct FileSet {
     /// Limits on reading the files.
     limits: Arc<Limits>,
     scratch: Option<Arc<dyn Scratch>>,
+    workers: Option<Arc<dyn Workers>>,
 }
 
 /// The files of [`FileSet::with_siblings`].
@@ -237,6 +238,22 @@ impl FileSet {
     pub fn with_scratch(mut self, scratch: Arc<dyn Scratch>) -> Self {
         self.scratch = Some(scratch);
         self
+    }
+
+    /// Returns the same files with threads to open them side by side.
+    #[must_use]
+    pub fn with_workers(mut self, workers: Arc<dyn Workers>) -> Self {
+        self.workers = Some(workers);
+        self
+    }
+
+    /// Returns the threads that open files: one, unless [`FileSet::with_workers`] set others. Files
+    /// on servers are opened one after the other.
+    pub fn workers(&self) -> &dyn Workers {
+        match &self.workers {
+            Some(workers) if !self.is_remote() => &**workers,
+            _ => &OneThread,
+        }
     }
 
     /// Returns the scratch space outside memory, if there is any.

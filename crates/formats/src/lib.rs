@@ -55,6 +55,7 @@ pub mod keras;
 pub mod manifest;
 pub mod numpy;
 mod object_text;
+mod one_rank;
 mod packed;
 mod paths;
 pub mod pickle;
@@ -85,7 +86,7 @@ pub use format::{
     writings,
 };
 pub use probe::{Probe, Score};
-pub use scan::{OneThread, Workers, scan, scan_file, scan_on};
+pub use scan::{scan, scan_file, scan_on};
 pub use shards::Shards;
 pub use snippet::{PythonLeaf, Snippet, SnippetsOf, indexed};
 use statelens_checkpoint::{
@@ -136,6 +137,7 @@ pub fn open(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Res
     checkpoint.files = checkpoint.files.within(limits);
     checkpoint.findings.extend(unfolds(&checkpoint, limits));
     checkpoint.findings.extend(untyped(&checkpoint));
+    checkpoint.findings.extend(one_rank::finding(&checkpoint));
     checkpoint.findings.extend(stray::impostors(&checkpoint));
     checkpoint.findings.extend(damage::of_root(&checkpoint));
     Ok(checkpoint)

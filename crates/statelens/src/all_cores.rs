@@ -1,9 +1,9 @@
-//! All cores, for the search of a large file that is scanned.
+//! All cores, for opening the files of a set and for searching a large file.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, Builder};
 
-use statelens_formats::Workers;
+use statelens_checkpoint::Workers;
 
 use crate::parallel::cores;
 

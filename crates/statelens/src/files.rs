@@ -20,6 +20,7 @@ use statelens_formats::cerebras::s3::METADATA;
 use statelens_formats::deepspeed::UNIVERSAL;
 use statelens_formats::sets::{CheckpointFiles, ORBAX};
 
+use crate::AllCores;
 use crate::listings::{self, Listings, MAX_SIBLINGS, files_in};
 
 /// Files in the folder with the storages of an unpacked checkpoint.
@@ -134,7 +135,7 @@ pub fn open_checkpoint(
     progress: &mut dyn Progress,
 ) -> Result<(Checkpoint, Vec<Arc<FileSource>>)> {
     let opened = open_listed(path, with, listings)?;
-    let set = opened.files.clone().with_scratch(scratch.clone()).noting_missed();
+    let set = side_by_side(&opened.files, scratch).noting_missed();
     let main = opened.added.first().map_or(path, |main| &main.path);
     let mut checkpoint =
         open_or_enter(set, limits, progress).map_err(|error| with_dangling(error, main))?;
@@ -145,9 +146,14 @@ pub fn open_checkpoint(
     }
     // It refers to files in folders below its own.
     let opened = open_listed(path, &[with, &below].concat(), listings)?;
-    let set = opened.files.clone().with_scratch(scratch.clone());
+    let set = side_by_side(&opened.files, scratch);
     let checkpoint = statelens_formats::open(set, limits, progress)?;
     Ok((checkpoint, opened.sources()))
+}
+
+/// Returns the files with scratch space, to be opened on all cores.
+pub(crate) fn side_by_side(files: &FileSet, scratch: &Arc<dyn Scratch>) -> FileSet {
+    files.clone().with_scratch(scratch.clone()).with_workers(Arc::new(AllCores))
 }
 
 /// Says of missing files that there are links in their place.

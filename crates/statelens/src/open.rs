@@ -345,7 +345,7 @@ impl SourceOpener {
         progress: &mut dyn Progress,
     ) -> Result<Checkpoint> {
         let RemoteOpener { limits, scratch, .. } = &self.remote;
-        let files = opened.files.clone().with_scratch(scratch.clone());
+        let files = files::side_by_side(&opened.files, scratch);
         let checkpoint = statelens_formats::open(files, limits, progress)?;
         Ok(Checkpoint::new(checkpoint, opened.sources()))
     }

@@ -1,8 +1,8 @@
 //! The content of the files of a checkpoint, and the root that is built from it.
 
 use statelens_checkpoint::{
-    Builder, DType, Dict, DictKey, FileId, FileSet, Finding, Progress, Result, Span, Tensor, Text,
-    Value, ValueId,
+    Builder, DType, Dict, DictKey, FileId, FileSet, Finding, FormatInfo, Progress, Result, Span,
+    Tensor, Text, Value, ValueId, in_order,
 };
 
 use crate::joined;
@@ -38,13 +38,45 @@ impl Reading<'_> {
         let opened = torch::read::part(source, span, self.storages, &mut self.builder);
         let (lowered, storages) = opened.map_err(|error| error.in_file(self.files.name(file)))?;
         self.storages = self.storages.saturating_add(storages);
-        for mut finding in lowered.findings {
+        self.notice(lowered.findings);
+        Ok(lowered.root)
+    }
+
+    /// Adds the content of several files, as [`Reading::load`] does, and returns their roots. Opens
+    /// them side by side.
+    pub(super) fn load_all(
+        &mut self,
+        ids: &[FileId],
+        progress: &mut dyn Progress,
+    ) -> Result<Vec<ValueId>> {
+        let (files, limits) = (self.files, self.builder.limits().clone());
+        let open = |at: usize, progress: &mut dyn Progress| {
+            progress.check(at as u64, ids.len() as u64)?;
+            let (file, mut builder) = (ids[at], Builder::new(&limits));
+            let span = Span { file, offset: 0, len: files.len(file) };
+            let opened = torch::read::part(files.structure(file)?, span, 0, &mut builder);
+            let (lowered, storages) = opened.map_err(|error| error.in_file(files.name(file)))?;
+            let format = FormatInfo::default();
+            let part = builder.finish(lowered.root, format, files.clone(), lowered.findings)?;
+            Ok((part, storages))
+        };
+        let mut roots = Vec::with_capacity(ids.len());
+        in_order(files.workers(), ids.len(), progress, open, |_, (mut part, storages)| {
+            self.notice(std::mem::take(&mut part.findings));
+            roots.push(self.builder.absorb_from(part, self.storages)?);
+            self.storages = self.storages.saturating_add(storages);
+            Ok(())
+        })?;
+        Ok(roots)
+    }
+
+    fn notice(&mut self, findings: Vec<Finding>) {
+        for mut finding in findings {
             finding.place.clear();
             if !self.findings.contains(&finding) {
                 self.findings.push(finding);
             }
         }
-        Ok(lowered.root)
     }
 
     pub(super) fn resolve(&self, id: ValueId) -> ValueId {

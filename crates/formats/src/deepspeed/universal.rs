@@ -53,12 +53,12 @@ pub(super) fn read(
     sorted.sort_by_key(|name| places.get(*name).copied().unwrap_or(usize::MAX));
     let mut moments = Vec::new();
     let total = sorted.len() as u64;
-    for (done, name) in (0..).zip(sorted) {
-        progress.check(done, total)?;
+    let files = sorted.iter().flat_map(|name| parameters[*name].values().copied());
+    let mut roots = reading.load_all(&files.collect::<Vec<FileId>>(), progress)?.into_iter();
+    for name in sorted {
         let key = DictKey::Str(Text::from(name.as_str()));
         let mut own = Vec::new();
-        for (state, file) in &parameters[name] {
-            let root = reading.load(*file, progress)?;
+        for (state, root) in parameters[name].keys().zip(&mut roots) {
             // Stages 1 and 2 write a dict with the tensor.
             let value = reading.get(root, "param").unwrap_or(root);
             match state.as_str() {

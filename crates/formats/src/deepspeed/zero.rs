@@ -43,8 +43,9 @@ impl Reading<'_> {
         let mut ranks = Vec::new();
         let mut world = 0u64;
         let mut stated: Option<(u64, FileId)> = None;
-        for (rank, file) in &members.optims {
-            let root = self.load(*file, progress)?;
+        let optims: Vec<FileId> = members.optims.values().copied().collect();
+        let roots = self.load_all(&optims, progress)?;
+        for ((rank, file), root) in members.optims.iter().zip(roots) {
             let Some(inner) = self.get(root, "optimizer_state_dict") else {
                 return Err(Error::damaged("the file has no `optimizer_state_dict`")
                     .in_file(self.files.name(*file)));
@@ -179,10 +180,9 @@ impl Reading<'_> {
         let mut all = vec![states];
         let mut numbers = vec![members.models.keys().next().copied().unwrap_or(0)];
         if stage_3 {
-            for (rank, file) in members.models.iter().skip(1) {
-                all.push(self.load(*file, progress)?);
-                numbers.push(*rank);
-            }
+            let others: Vec<FileId> = members.models.values().skip(1).copied().collect();
+            all.extend(self.load_all(&others, progress)?);
+            numbers.extend(members.models.keys().skip(1));
         }
         for (name, shape) in shapes {
             let key = name.to_lossy().into_owned();

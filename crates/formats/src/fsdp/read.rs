@@ -1,4 +1,4 @@
-//! Reads the files of all ranks, one after the other, and joins their tensors.
+//! Reads the files of all ranks side by side, and joins their tensors.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -6,7 +6,7 @@ use statelens_checkpoint::json::Document;
 use statelens_checkpoint::{
     Builder, ByteOrder, Checkpoint, Dict, DictKey, FileId, FileSet, Finding, FormatInfo, Grade,
     Key, Layout, Limits, Progress, Result, Span, Tensor, TensorId, Text, Value, ValueId, counted,
-    listed,
+    in_order, listed,
 };
 
 use super::names::{RankName, ranks};
@@ -139,6 +139,8 @@ struct Reading<'a> {
     summary: String,
     mesh: String,
     ranks: u64,
+    /// Whether the model's file of only one rank is there.
+    is_alone: bool,
     kind: &'static str,
 }
 
@@ -153,6 +155,7 @@ impl<'a> Reading<'a> {
             summary: String::new(),
             mesh: String::new(),
             ranks: 0,
+            is_alone: false,
             kind: "FSDP",
         }
     }
@@ -190,40 +193,40 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// Opens the file of a rank. Each distributed tensor is the rank's own part.
-    fn open(&mut self, rank: u64, file: FileId, progress: &mut dyn Progress) -> Result<RankFile> {
-        progress.check(0, 0)?;
-        let len = self.files.len(file);
-        let mut builder = Builder::new(&self.limits.fitted(len));
-        let source = self.files.structure(file)?;
-        let span = Span { file, offset: 0, len };
-        let mut parts = HashMap::new();
-        let name = self.files.name(file);
-        let opened = torch::read::parts(source, span, &mut builder, |pickle, found| {
-            let mut descriptions = Descriptions::new(pickle);
-            parts.extend(found.iter().map(|(id, node)| (*id, descriptions.read(*node))));
-        });
-        let lowered = opened.map_err(|error| error.in_file(name))?;
-        for mut finding in lowered.findings {
-            finding.place.clear();
-            if !self.findings.contains(&finding) {
-                self.findings.push(finding);
+    /// Opens the files of all ranks side by side, and calls `then` with one after the other.
+    fn open(
+        &mut self,
+        set: &RankSet,
+        progress: &mut dyn Progress,
+        mut then: impl FnMut(&mut Self, RankFile) -> Result<()>,
+    ) -> Result<()> {
+        let members: Vec<(u64, FileId)> =
+            set.files.iter().map(|(rank, file)| (*rank, *file)).collect();
+        let (files, limits) = (self.files, self.limits.clone());
+        let open = |at: usize, progress: &mut dyn Progress| {
+            progress.check(0, 0)?;
+            RankFile::open(files, &limits, members[at])
+        };
+        in_order(files.workers(), members.len(), progress, open, |_, mut opened| {
+            for mut finding in std::mem::take(&mut opened.checkpoint.findings) {
+                finding.place.clear();
+                if !self.findings.contains(&finding) {
+                    self.findings.push(finding);
+                }
             }
-        }
-        let (format, files) = (FormatInfo::default(), self.files.clone());
-        let checkpoint = builder.finish(lowered.root, format, files, Vec::new())?;
-        Ok(RankFile { rank, file, checkpoint, parts })
+            then(self, opened)
+        })
     }
 
     /// Returns the state of each rank under its number.
     fn each(&mut self, set: &RankSet, progress: &mut dyn Progress) -> Result<Checkpoint> {
         let mut builder = Builder::new(&self.limits.fitted(self.size(set)));
         let mut entries = Vec::with_capacity(set.files.len());
-        for (rank, file) in &set.files {
-            let opened = self.open(*rank, *file, progress)?;
-            let key = DictKey::from(format!("rank_{rank}").as_str());
-            entries.push((key, builder.append(&opened.checkpoint)?));
-        }
+        self.open(set, progress, |_, opened| {
+            let key = DictKey::from(format!("rank_{}", opened.rank).as_str());
+            entries.push((key, builder.absorb(opened.checkpoint)?));
+            Ok(())
+        })?;
         self.ranks = self.ranks.max(set.files.len() as u64);
         let root = builder.push(Value::Dict(Dict { entries, ..Dict::default() }))?;
         builder.finish(root, FormatInfo::default(), self.files.clone(), Vec::new())
@@ -240,19 +243,19 @@ impl<'a> Reading<'a> {
         prefix: &str,
         progress: &mut dyn Progress,
     ) -> Result<Checkpoint> {
-        let mut ranks = set.files.iter();
-        let Some((rank, file)) = ranks.next() else {
-            return Err(statelens_checkpoint::Error::damaged("there is no file of any rank"));
-        };
-        let base = self.open(*rank, *file, progress)?;
-        let leaves: Vec<RankLeaf> = tensor_leaves(&base.checkpoint);
-        let mut found: Vec<Vec<RankTensor>> =
-            leaves.iter().map(|leaf| vec![base.tensor(leaf.id)]).collect();
+        let mut base: Option<RankFile> = None;
+        let mut leaves: Vec<RankLeaf> = Vec::new();
+        let mut found: Vec<Vec<RankTensor>> = Vec::new();
         let mut index: Option<HashMap<Text, usize>> = None;
         let mut odd: Vec<(String, String)> = Vec::new();
-        for (rank, file) in ranks {
-            let other = self.open(*rank, *file, progress)?;
+        self.open(set, progress, |reading, other| {
             let others = tensor_leaves(&other.checkpoint);
+            if base.is_none() {
+                found = others.iter().map(|leaf| vec![other.tensor(leaf.id)]).collect();
+                (leaves, base) = (others, Some(other));
+                return Ok(());
+            }
+            let name = reading.files.name(other.file);
             let mut seen = 0;
             for (at, leaf) in others.iter().enumerate() {
                 let same = leaves.get(at).is_some_and(|known| known.key == leaf.key);
@@ -270,22 +273,20 @@ impl<'a> Reading<'a> {
                         found[place].push(other.tensor(leaf.id));
                         seen += 1;
                     }
-                    None => odd.push((
-                        leaf.key.flat().to_lossy().into_owned(),
-                        self.files.name(other.file).to_owned(),
-                    )),
+                    None => odd.push((leaf.key.flat().to_string(), name.to_owned())),
                 }
             }
             if seen < leaves.len() {
-                let name = self.files.name(other.file).to_owned();
-                let rank = other.rank;
                 let lost = leaves.iter().zip(&found);
-                let lost = lost.filter(|(_, found)| found.iter().all(|it| it.rank != rank));
-                odd.extend(lost.map(|(leaf, _)| {
-                    (leaf.key.flat().to_lossy().into_owned(), format!("all but {name}"))
-                }));
+                let lost = lost.filter(|(_, found)| found.iter().all(|it| it.rank != other.rank));
+                let all = format!("all but {name}");
+                odd.extend(lost.map(|(leaf, _)| (leaf.key.flat().to_string(), all.clone())));
             }
-        }
+            Ok(())
+        })?;
+        let Some(base) = base else {
+            return Err(statelens_checkpoint::Error::damaged("there is no file of any rank"));
+        };
         let world = set.world.max(mesh_size(&found));
         let absent = set.absent(world.min(MAX_RANKS));
         let mut missing = joined::ranks(&absent);
@@ -294,6 +295,19 @@ impl<'a> Reading<'a> {
         }
         let mut joining = Joining::new(self.files, missing, set.names(self.files, &absent));
         let mut builder = base.checkpoint.edit();
+        // Next to a whole model, an optimizer of one rank is incomplete.
+        let may_be_alone = prefix.is_empty() || self.is_alone;
+        if may_be_alone && set.files.len() == 1 && !absent.is_empty() {
+            self.is_alone = true;
+            self.alone(&mut builder, &leaves, &found);
+            let kept = joining.alone(&format!("rank {} of {world}", base.rank), leaves.len());
+            if prefix.is_empty() {
+                (self.summary, self.tensors) = (kept.0, leaves.len() as u64);
+                self.findings.push(kept.1);
+            }
+            self.ranks = self.ranks.max(world);
+            return builder.rebuild(&base.checkpoint);
+        }
         for (leaf, tensors) in leaves.iter().zip(found) {
             let key = match prefix {
                 "" => leaf.key.flat(),
@@ -319,6 +333,25 @@ impl<'a> Reading<'a> {
         self.findings.extend(joining.findings());
         ties(&mut builder, &base.checkpoint, &leaves);
         builder.rebuild(&base.checkpoint)
+    }
+
+    /// Leaves the parts of the only rank as they are, with their places as attributes.
+    fn alone(&mut self, builder: &mut Builder, leaves: &[RankLeaf], found: &[Vec<RankTensor>]) {
+        for (leaf, tensors) in leaves.iter().zip(found) {
+            let Some(Ok(part)) = tensors.first().and_then(|tensor| tensor.part.as_ref()) else {
+                continue;
+            };
+            let at = part.boxes.first().map_or(String::new(), |held| format!("{:?}", held.at));
+            let texts = [
+                ("placements", part.cut.to_string()),
+                ("whole shape", format!("{:?}", part.shape)),
+                ("begins at", at),
+            ];
+            let texts = texts.into_iter().filter(|(_, text)| !text.is_empty());
+            let texts = texts.map(|(name, text)| (name.into(), text.into()));
+            builder.set_raw_attributes(leaf.id, texts.collect());
+            self.note(&part.cut);
+        }
     }
 
     /// Joins one tensor and puts it in the place of the first rank's.
@@ -529,6 +562,23 @@ struct RankTensor {
 }
 
 impl RankFile {
+    /// Opens the file of a rank. Each distributed tensor is the rank's own part.
+    fn open(files: &FileSet, limits: &Limits, (rank, file): (u64, FileId)) -> Result<Self> {
+        let len = files.len(file);
+        let mut builder = Builder::new(&limits.fitted(len));
+        let span = Span { file, offset: 0, len };
+        let mut parts = HashMap::new();
+        let opened =
+            torch::read::parts(files.structure(file)?, span, &mut builder, |pickle, found| {
+                let mut descriptions = Descriptions::new(pickle);
+                parts.extend(found.iter().map(|(id, node)| (*id, descriptions.read(*node))));
+            });
+        let lowered = opened.map_err(|error| error.in_file(files.name(file)))?;
+        let format = FormatInfo::default();
+        let checkpoint = builder.finish(lowered.root, format, files.clone(), lowered.findings)?;
+        Ok(Self { rank, file, checkpoint, parts })
+    }
+
     fn tensor(&self, id: ValueId) -> RankTensor {
         let tensor = match self.checkpoint.value(id) {
             Value::Tensor(tensor) => self.checkpoint.tensor(*tensor).ok().cloned(),

@@ -97,6 +97,31 @@ fn missing_rank_is_named_and_whole_tensors_open() {
     assert!(line.contains("incomplete: rank 2 of 4 is missing"), "{line}");
 }
 
+/// A single file is shown as what it holds.
+#[test]
+fn file_of_one_rank_opens_alone() {
+    let is_shown = |name: &str| name == "model_world_size_4_rank_3.pt";
+    let checkpoint = open_only(&folder("sharded/verl_w4_bf16_uneven", is_shown)).unwrap();
+    assert_eq!(missing(&checkpoint), Vec::<String>::new());
+    let finding = &checkpoint.findings[0];
+    assert_eq!(finding.title, "This is rank 3 of 4, and the others are missing");
+    let others = [0, 1, 2].map(|rank| format!("model_world_size_4_rank_{rank}.pt"));
+    assert_eq!((finding.grade, &finding.missing[..]), (Grade::Damage, &others[..]));
+    let line = &checkpoint.format.facts[0].1;
+    assert!(line.ends_with(" tensors of rank 3 of 4 alone"), "{line}");
+    let whole = open_only(&folder("sharded/verl_w4_bf16_uneven", |_| true)).unwrap();
+    for (leaf, of_whole) in checkpoint.leaves().iter().zip(whole.leaves()) {
+        let Some((_, tensor)) = checkpoint.tensor_of(leaf.id) else { continue };
+        let (_, joined) = whole.tensor_of(of_whole.id).unwrap();
+        let attributes = checkpoint.raw_attributes(leaf.id);
+        let shape = attributes.iter().find(|(name, _)| *name == *"whole shape");
+        match shape {
+            Some((_, shape)) => assert_eq!(*shape, *format!("{:?}", joined.shape).as_str()),
+            None => assert_eq!(tensor.shape, joined.shape, "{}", leaf.flat),
+        }
+    }
+}
+
 /// With hybrid sharding, the other replica has all pieces.
 #[test]
 fn replicas_replace_missing_ranks() {

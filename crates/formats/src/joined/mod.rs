@@ -13,8 +13,8 @@ mod view;
 use std::collections::BTreeSet;
 
 use statelens_checkpoint::{
-    DType, FileId, FileSet, Finding, Grade, Layout, Replica, Tensor, Text, contiguous_strides,
-    counted, grouped, listed, numel, order,
+    DType, FileId, FileSet, Finding, FindingKind, Grade, Layout, Replica, Tensor, Text,
+    contiguous_strides, counted, grouped, listed, numel, order,
 };
 
 use crate::unread::Unread;
@@ -218,6 +218,24 @@ impl<'a> Joining<'a> {
         let first = self.absent.split(' ').next().unwrap_or_default();
         let many = first == "ranks" || self.absent.ends_with(" shards");
         format!("{} {} missing", self.absent, if many { "are" } else { "is" })
+    }
+
+    /// Returns the rest of the line about a checkpoint of which only one rank's file is there, and the
+    /// finding. `rank` names it, and `tensors` are in it.
+    pub(crate) fn alone(&mut self, rank: &str, tensors: usize) -> (String, Finding) {
+        let finding = Finding::new(
+            Grade::Damage,
+            format!("This is {rank}, and the others are missing"),
+        )
+        .detail(format!(
+            "Its {} are shown as this file holds them: where a tensor is distributed, the part \
+                 of this rank.",
+            counted(tensors as u64, "tensor")
+        ))
+        .advice("Put the files of all ranks into one folder, and open that.")
+        .missing(std::mem::take(&mut self.missing))
+        .kind(FindingKind::UnlistedFiles);
+        (format!(" of {rank} alone"), finding)
     }
 
     /// Returns the findings.

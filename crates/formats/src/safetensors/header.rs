@@ -18,6 +18,8 @@ pub(super) struct Header {
     pub(super) metadata: Vec<(Text, Text)>,
     /// The tensors in the order of the header.
     pub(super) tensors: Vec<TensorInfo>,
+    /// The places of names in `tensors`.
+    pub(super) places: HashMap<Text, u32>,
     /// Offset of the byte after the header; tensor offsets count from here.
     pub(super) data: u64,
     /// Bytes in the file after the header. In a truncated file, less than the tensors take.
@@ -76,7 +78,8 @@ impl Header {
             None => text,
         };
         let mut parser = Parser::strict(&text, MAX_DEPTH);
-        let mut header = Self { metadata, tensors, data, there, findings };
+        let places = HashMap::new();
+        let mut header = Self { metadata, tensors, places, data, there, findings };
         header
             .parse(&mut parser, limits, progress)
             .map_err(|error| error.context("the header").at(8))?;
@@ -90,7 +93,6 @@ impl Header {
         limits: &Limits,
         progress: &mut dyn Progress,
     ) -> Result<()> {
-        let mut places: HashMap<Text, u32> = HashMap::new();
         let mut twice: Vec<Text> = Vec::new();
         let mut has_metadata = false;
         parser.object()?;
@@ -118,7 +120,7 @@ impl Header {
             if entry.header_dtype.packed == 1 {
                 progress.found(&name, &entry.header_dtype.dtype, &entry.shape);
             }
-            match places.get(&name).copied() {
+            match self.places.get(&name).copied() {
                 Some(place) => {
                     self.tensors[place as usize] = entry;
                     room::push(&mut twice, name)?;
@@ -129,7 +131,7 @@ impl Header {
                     if count.is_multiple_of(REPORT) {
                         progress.check(count, 0)?;
                     }
-                    room::insert(&mut places, name, self.tensors.len() as u32)?;
+                    room::insert(&mut self.places, name, self.tensors.len() as u32)?;
                     room::push(&mut self.tensors, entry)?;
                 }
             }

@@ -23,29 +23,24 @@ pub(crate) fn read(
     let mut builder = Builder::new(limits);
     let mut findings = header.findings;
     let mut entries: Vec<(DictKey, ValueId)> = room::vec(header.tensors.len() as u64)?;
-    // Only metadata can refer to a tensor by name.
-    let named = if header.metadata.is_empty() { 0 } else { header.tensors.len() };
-    let mut places: HashMap<Text, ValueId> = HashMap::new();
+    // The names that metadata adds to those of the tensors.
     let mut names: HashSet<Text> = HashSet::new();
-    room::make_room_in_map(&mut places, named)?;
+    let mut is_new = |name: &Text| !header.places.contains_key(name) && names.insert(name.clone());
     let data = (header.data, header.there);
     for entry in header.tensors {
         let name = entry.name.clone();
         let tensor = builder.push_tensor(tensor(entry, file, data, &mut findings))?;
         let id = builder.push(Value::Tensor(tensor))?;
-        if named > 0 {
-            places.insert(name.clone(), id);
-            room::add(&mut names, name.clone())?;
-        }
         entries.push((DictKey::Str(name), id));
     }
     let mut attributes = Vec::new();
     let mut plain = Vec::new();
     for (name, text) in header.metadata {
         // `save_model` records tied weights as the name that was dropped and the one that was kept.
-        match places.get(&text) {
-            Some(target) if names.insert(name.clone()) => {
-                let id = builder.push(Value::Link(*target))?;
+        let target = header.places.get(&text).and_then(|at| entries.get(*at as usize));
+        match target.map(|(_, id)| *id) {
+            Some(target) if is_new(&name) => {
+                let id = builder.push(Value::Link(target))?;
                 entries.push((DictKey::Str(name), id));
             }
             _ if name == scalars::KEY => match scalars::decode(&text) {
@@ -65,7 +60,7 @@ pub(crate) fn read(
         }
     }
     for (name, value) in plain {
-        if names.insert(name.clone()) {
+        if is_new(&name) {
             let id = builder.push(value)?;
             entries.push((DictKey::Str(name), id));
         }

@@ -15,12 +15,12 @@ mod zip;
 use std::collections::BTreeSet;
 
 use statelens_checkpoint::{
-    ErrorKind, FileId, FileSet, Finding, Grade, Limits, Progress, Result, Span, room,
+    ErrorKind, FileId, FileSet, Finding, Grade, Limits, OneThread, Progress, Result, Span, Workers,
+    room,
 };
 use statelens_pickle::ScanOptions;
 
 use self::search::Search;
-pub use self::workers::{OneThread, Workers};
 use crate::budget::Budget;
 use crate::{Probe, Score, cerebras, dcp, open_one, paths, section, sets, stray, tar};
 

@@ -26,7 +26,7 @@ use std::sync::Arc;
 
 use foldhash::HashSet;
 use statelens_checkpoint::{
-    Error, FileSet, Finding, Grade, Limits, Memory, Progress, ReadAt, Result, capitalised,
+    Error, FileSet, Finding, Grade, Limits, Memory, Progress, ReadAt, Result, Workers, capitalised,
 };
 use statelens_pickle::{ScanOptions, is_stream};
 
@@ -34,7 +34,6 @@ use super::findings::{FindingSet, Region, RegionPlace};
 use super::section::{Section, some};
 use super::starts::{HDF5, NUMPY};
 use super::tar;
-use super::workers::Workers;
 use super::zip::{self, Directory};
 use crate::archive::ARCHIVE;
 use crate::budget::Budget;
@@ -621,7 +620,7 @@ mod tests {
     use super::*;
     use crate::scan::tests::led_to::tar::sparse_member;
     use crate::scan::tests::{bzip2, join};
-    use crate::scan::workers::OneThread;
+    use statelens_checkpoint::OneThread;
 
     /// Runs a part of a search on a file, and returns its findings.
     fn search(bytes: Vec<u8>, part: impl FnOnce(&mut Search<'_>, Blob)) -> Vec<Finding> {

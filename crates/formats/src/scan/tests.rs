@@ -12,12 +12,11 @@ use std::sync::Arc;
 use flate2::Compression;
 use flate2::write::{DeflateEncoder, GzEncoder, ZlibEncoder};
 use statelens_checkpoint::{
-    Error, FileSet, Finding, Grade, Limits, Memory, ReadAt, Result, Unwatched, room,
+    Error, FileSet, Finding, Grade, Limits, Memory, OneThread, ReadAt, Result, Unwatched, room,
 };
 
 use crate::ScanOptions;
 use crate::budget::Budget;
-use crate::scan::OneThread;
 
 /// Calls `os.system`, in protocol 0, without any marker of a pickle.
 pub(super) const BARE: &[u8] = b"cos\nsystem\n(S'true'\ntR.";

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
-use statelens_checkpoint::{ReadAt, Result};
+use statelens_checkpoint::{ReadAt, Result, Workers};
 
 use super::starts::{self, Scratch, Starts};
 
@@ -15,30 +15,6 @@ const REMOTE_PIECE: u64 = 1 << 20;
 const PIECES: u64 = 8;
 /// Runs of pieces per thread that are searched before their starts are examined.
 const RUNS: u64 = 4;
-
-/// Runs the parts of a search, on several threads if there are any. `statelens` has an
-/// implementation; the default one is [`OneThread`].
-pub trait Workers: Sync {
-    /// Returns the number of threads.
-    fn count(&self) -> usize;
-
-    /// Calls `part` with each number below `parts`, in any order, and returns when all calls have.
-    fn each(&self, parts: usize, part: &(dyn Fn(usize) + Sync));
-}
-
-/// The thread of the caller.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct OneThread;
-
-impl Workers for OneThread {
-    fn count(&self) -> usize {
-        1
-    }
-
-    fn each(&self, parts: usize, part: &(dyn Fn(usize) + Sync)) {
-        (0..parts).for_each(part);
-    }
-}
 
 /// The buffers of searches, which later ones reuse.
 #[derive(Default)]

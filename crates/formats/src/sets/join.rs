@@ -8,12 +8,17 @@ use statelens_checkpoint::{
 };
 
 /// Joins checkpoints whose files are in one set, with the same file IDs.
-pub(super) struct Join {
+pub(super) struct Join<'a> {
     builder: Builder,
     class: DictClass,
     format: Option<FormatInfo>,
     entries: Vec<JoinedEntry>,
-    by_key: HashMap<Text, usize>,
+    /// The places of keys in the index of the set, if it has one.
+    places: Option<&'a HashMap<Text, u32>>,
+    /// The entry of the key at each place of the index, or [`NONE`].
+    placed: Vec<u32>,
+    /// The entries whose keys are not in the index.
+    by_key: HashMap<Text, u32>,
     raw: Vec<(Text, Text)>,
     /// Python attributes of the first dict that has any.
     attributes: Option<ValueId>,
@@ -30,10 +35,16 @@ struct JoinedEntry {
     key: DictKey,
     id: ValueId,
     part: usize,
+    /// The place of its key in the index, or [`NONE`].
+    place: u32,
 }
 
-impl Join {
-    pub(super) fn new(limits: &Limits) -> Self {
+/// No entry, no place.
+const NONE: u32 = u32::MAX;
+
+impl<'a> Join<'a> {
+    /// Creates it for a set with an index that has keys at these places, or without an index.
+    pub(super) fn new(limits: &Limits, places: Option<&'a HashMap<Text, u32>>) -> Self {
         let unknown = NumpyType {
             name: "unknown".into(),
             code: "V0".into(),
@@ -48,6 +59,8 @@ impl Join {
             class: DictClass::default(),
             format: None,
             entries: Vec::new(),
+            places,
+            placed: vec![NONE; places.map_or(0, HashMap::len)],
             by_key: HashMap::new(),
             raw: Vec::new(),
             attributes: None,
@@ -57,49 +70,21 @@ impl Join {
     }
 
     /// Adds the content of the file `name`. If a key has two values, keeps the one in the file that
-    /// `owner` names, else the earlier one.
+    /// `owner` names for its place in the index, else the earlier one.
     pub(super) fn add<'o>(
         &mut self,
         name: &str,
-        part: &Checkpoint,
-        owner: impl Fn(&Text) -> Option<&'o str>,
+        part: Checkpoint,
+        owner: impl Fn(u32) -> Option<&'o str>,
     ) -> Result<()> {
-        let Value::Dict(Dict { class, entries }) = part.value(part.root()) else {
+        if !matches!(part.value(part.root()), Value::Dict(_)) {
             let kind = part.value(part.root()).kind();
             return Err(Error::unsupported(format!(
                 "this shard does not hold a dict of tensors, but a `{kind}`"
             ))
             .in_file(name)
             .advice("Open the shard by itself, under a name without its number."));
-        };
-        let top = self.builder.append(part)?;
-        let shift = top.0 - part.root().0;
-        let index = self.names.len();
-        self.names.push(name.to_owned());
-        let is_repeated = |key: &DictKey| {
-            part.format.id == "gguf" && matches!(key, DictKey::Str(text) if *text == "metadata")
-        };
-        for (key, id) in entries {
-            // The first part of a GGUF has the metadata of all parts; the others only identify
-            // themselves.
-            if index > 0 && is_repeated(key) {
-                continue;
-            }
-            let entry = JoinedEntry { key: key.clone(), id: ValueId(id.0 + shift), part: index };
-            let text = match key {
-                DictKey::Str(text) => text.clone(),
-                key => key.to_string().into(),
-            };
-            match self.by_key.get(&text).copied() {
-                None => {
-                    self.by_key.insert(text, self.entries.len());
-                    self.entries.push(entry);
-                }
-                Some(at) => self.twice(&text, at, entry, owner(&text)),
-            }
         }
-        let attributes = part.attributes(part.root()).map(|id| ValueId(id.0 + shift));
-        self.attributes = self.attributes.or(attributes);
         for (raw, value) in part.raw_attributes(part.root()) {
             if !self.raw.iter().any(|(known, _)| known == raw) {
                 self.raw.push((raw.clone(), value.clone()));
@@ -110,12 +95,57 @@ impl Join {
         }
         match &mut self.format {
             Some(format) => format.facts.retain(|fact| part.format.facts.contains(fact)),
-            None => {
-                self.class = class.clone();
-                self.format = Some(part.format.clone());
+            None => self.format = Some(part.format.clone()),
+        }
+        let is_gguf = part.format.id == "gguf";
+        let top = self.builder.absorb(part)?;
+        self.attributes = self.attributes.or(self.builder.attributes(top));
+        let Some(Value::Dict(Dict { class, entries })) =
+            self.builder.value_mut(top).map(|root| std::mem::replace(root, Value::None))
+        else {
+            return Ok(());
+        };
+        let index = self.names.len();
+        self.names.push(name.to_owned());
+        if index == 0 {
+            self.class = class;
+        }
+        let is_repeated =
+            |key: &DictKey| is_gguf && matches!(key, DictKey::Str(text) if *text == "metadata");
+        for (key, id) in entries {
+            // The first part of a GGUF has the metadata of all parts; the others only identify
+            // themselves.
+            if index > 0 && is_repeated(&key) {
+                continue;
+            }
+            let text = match &key {
+                DictKey::Str(text) => text.clone(),
+                key => key.to_string().into(),
+            };
+            let place = self.places.and_then(|places| places.get(&text)).copied().unwrap_or(NONE);
+            let known = match place {
+                NONE => self.by_key.get(&text).copied(),
+                place => self.placed.get(place as usize).copied().filter(|at| *at != NONE),
+            };
+            let entry = JoinedEntry { key, id, part: index, place };
+            match known {
+                None => self.insert(text, entry),
+                Some(at) => self.twice(&text, at as usize, entry, owner(place)),
             }
         }
         Ok(())
+    }
+
+    /// Adds an entry whose key is new.
+    fn insert(&mut self, key: Text, entry: JoinedEntry) {
+        let at = self.entries.len() as u32;
+        match self.placed.get_mut(entry.place as usize) {
+            Some(placed) => *placed = at,
+            None => {
+                self.by_key.insert(key, at);
+            }
+        }
+        self.entries.push(entry);
     }
 
     fn twice(&mut self, key: &Text, at: usize, entry: JoinedEntry, owner: Option<&str>) {
@@ -167,19 +197,21 @@ impl Join {
         self.findings.push(finding.clone().place(place));
     }
 
-    /// Returns the name of the file that holds a key.
-    pub(super) fn file_of(&self, key: &Text) -> Option<&str> {
-        let entry = self.by_key.get(key).and_then(|at| self.entries.get(*at));
-        entry.map(|entry| self.names.get(entry.part).map_or("", String::as_str))
+    /// Returns the name of the file that holds the key at a place of the index.
+    pub(super) fn file_at(&self, place: usize) -> Option<&str> {
+        let entry = self.entries.get(*self.placed.get(place)? as usize)?;
+        Some(self.names.get(entry.part).map_or("", String::as_str))
     }
 
-    /// Adds a tensor that is known only by its key and by the reason why it is missing.
-    pub(super) fn add_missing(&mut self, key: Text, why: Text) -> Result<()> {
+    /// Adds a tensor that is known only by its key, at a place of the index, and by the reason why it
+    /// is missing.
+    pub(super) fn add_missing(&mut self, place: usize, key: Text, why: Text) -> Result<()> {
         let tensor = Tensor::new(self.unknown.clone(), vec![0], Layout::Missing(why));
         let tensor = self.builder.push_tensor(tensor)?;
         let id = self.builder.push(Value::Tensor(tensor))?;
-        self.by_key.insert(key.clone(), self.entries.len());
-        self.entries.push(JoinedEntry { key: DictKey::Str(key), id, part: usize::MAX });
+        let (part, place) = (usize::MAX, u32::try_from(place).unwrap_or(NONE));
+        let entry = JoinedEntry { key: DictKey::Str(key.clone()), id, part, place };
+        self.insert(key, entry);
         Ok(())
     }
 
@@ -187,31 +219,26 @@ impl Join {
         self.findings.insert(0, finding);
     }
 
-    /// Sorts the entries by the order of these keys; others come last.
-    pub(super) fn order<'a>(&mut self, keys: impl Iterator<Item = &'a Text>) {
-        let mut rank = vec![usize::MAX; self.entries.len()];
-        for (place, key) in keys.enumerate() {
-            if let Some(at) = self.by_key.get(key) {
-                rank[*at] = place;
-            }
+    /// Sorts the entries by the places of their keys in the index; others come last.
+    pub(super) fn order(&mut self) {
+        if !self.entries.is_sorted_by_key(|entry| entry.place) {
+            order::by_key(&mut self.entries, |entry| entry.place);
         }
-        let mut ranked: Vec<(usize, JoinedEntry)> =
-            rank.into_iter().zip(std::mem::take(&mut self.entries)).collect();
-        order::by_key(&mut ranked, |(rank, _)| *rank);
-        self.entries = ranked.into_iter().map(|(_, entry)| entry).collect();
-        // The positions in it are no longer valid.
+        // The positions in them are no longer valid.
+        self.placed.clear();
         self.by_key.clear();
     }
 
-    /// Returns the keys of tensors for which `is_known` returns false. Tied names and plain values
-    /// may be absent from an index.
-    pub(super) fn unknown(&self, is_known: impl Fn(&Text) -> bool) -> Vec<&Text> {
-        let is_tensor = |at: &usize| {
-            let value = self.entries.get(*at).and_then(|entry| self.builder.value(entry.id));
+    /// Returns the keys of tensors that are not in the index. Tied names and plain values may be
+    /// absent from an index.
+    pub(super) fn unlisted(&self) -> Vec<&Text> {
+        let is_tensor = |at: &u32| {
+            let entry = self.entries.get(*at as usize);
+            let value = entry.and_then(|entry| self.builder.value(entry.id));
             matches!(value, Some(Value::Tensor(_) | Value::Array(_)))
         };
         let tensors = self.by_key.iter().filter(|(_, at)| is_tensor(at));
-        tensors.map(|(key, _)| key).filter(|key| !is_known(key)).collect()
+        tensors.map(|(key, _)| key).collect()
     }
 
     /// Returns the joined checkpoint, or `None` if nothing was added.

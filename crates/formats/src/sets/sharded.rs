@@ -8,10 +8,10 @@
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
 
-use statelens_checkpoint::json::{Document, JsonNode};
+use statelens_checkpoint::json::{Document, JsonNode, Parser};
 use statelens_checkpoint::{
     Checkpoint, Error, ErrorKind, FileId, FileSet, Finding, FindingKind, Grade, Limits, Progress,
-    Result, Text, capitalised, grouped, listed, order,
+    Result, Text, capitalised, grouped, in_order, listed, order, room,
 };
 
 use super::join::Join;
@@ -116,15 +116,26 @@ impl Sharded {
         }
         let there = self.shards.iter().filter_map(|(_, id)| *id);
         let size = there.fold(0u64, |sum, id| sum.saturating_add(files.len(id)));
-        let mut join = Join::new(&limits.fitted(size));
+        let index = self.index.as_ref();
+        let mut join = Join::new(&limits.fitted(size), index.map(|index| &index.places));
         let mut parts = Vec::new();
-        for (at, (name, id)) in self.shards.iter().enumerate() {
-            let Some(id) = id else { continue };
-            let part = crate::open_one(files.opened_at(*id), limits, progress)?;
-            parts.extend(SplitPart::of(&part).map(|part| (name.as_str(), at, part)));
-            let owner = |key: &Text| self.index.as_ref().and_then(|index| index.owner(key));
-            join.add(name, &part, |key| Some(self.shards.get(owner(key)?)?.0.as_str()))?;
-        }
+        let there: Vec<(usize, &str, FileId)> = (0..)
+            .zip(&self.shards)
+            .filter_map(|(at, (name, id))| Some((at, name.as_str(), (*id)?)))
+            .collect();
+        let open = |number: usize, progress: &mut dyn Progress| {
+            crate::open_one(files.opened_at(there[number].2), limits, progress)
+        };
+        // The name of the file in which the index has the key at this place.
+        let owner = |place: u32| {
+            let (_, shard) = index?.order.get(place as usize)?;
+            Some(self.shards.get(*shard as usize)?.0.as_str())
+        };
+        in_order(files.workers(), there.len(), progress, open, |number, part| {
+            let (at, name, _) = there[number];
+            parts.extend(SplitPart::of(&part).map(|part| (name, at, part)));
+            join.add(name, part, owner)
+        })?;
         if let Some(index) = &self.index {
             index.check(&self.shards, &mut join)?;
         }
@@ -138,7 +149,7 @@ impl Sharded {
         }
         let mut facts = vec![("Shards".to_owned(), self.shards.len().to_string())];
         if let Some(index) = &self.index {
-            join.order(index.order.iter().map(|(key, _)| key));
+            join.order();
             facts.push(("Index".into(), index.name.clone()));
             facts.extend(index.facts.iter().cloned());
         }
@@ -326,8 +337,8 @@ pub(super) fn find(names: &UnclaimedNames<'_>) -> Vec<CheckpointFiles> {
 /// Returns the names of the files in an index; empty if it can't be read as an index.
 pub(super) fn named(files: &FileSet, name: &str) -> Vec<String> {
     let index = files.find(name).filter(|_| is_index(name));
-    let index = index.and_then(|id| ShardIndex::read(files, id, &Limits::default()).ok());
-    index.map_or_else(Vec::new, |index| index.shards)
+    let shards = index.and_then(|id| ShardIndex::shards(files, id, &Limits::default()).ok());
+    shards.unwrap_or_default()
 }
 
 /// Returns the names in folders below that the indexes of a set give to shards. Files that are not
@@ -352,7 +363,7 @@ pub(super) fn below(files: &FileSet) -> Vec<String> {
         if !text.contains(&b'/') {
             continue;
         }
-        let shards = ShardIndex::read(files, id, files.limits()).map(|index| index.shards);
+        let shards = ShardIndex::shards(files, id, files.limits());
         let top = folder(files.name(id)).len();
         found.extend(shards.into_iter().flatten().filter(|shard| shard[top..].contains('/')));
     }
@@ -498,64 +509,153 @@ struct ShardIndex {
     /// File names of the shards, sorted.
     shards: Vec<String>,
     /// Keys in the order of the index, each with the index of its shard.
-    order: Vec<(Text, usize)>,
-    by_key: HashMap<Text, usize>,
+    order: Vec<(Text, u32)>,
+    /// The places of keys in `order`.
+    places: HashMap<Text, u32>,
     /// The size of the tensors in bytes, as the index says.
     size: Option<u64>,
     facts: Vec<(String, String)>,
 }
 
 impl ShardIndex {
+    /// Reads an index.
     fn read(files: &FileSet, id: FileId, limits: &Limits) -> Result<Self> {
+        Self::parsed(files, id, limits, true)
+    }
+
+    /// Returns the names of the shards, sorted. Takes no memory for the keys.
+    fn shards(files: &FileSet, id: FileId, limits: &Limits) -> Result<Vec<String>> {
+        Self::parsed(files, id, limits, false).map(|index| index.shards)
+    }
+
+    fn parsed(files: &FileSet, id: FileId, limits: &Limits, keyed: bool) -> Result<Self> {
         let len = files.len(id);
         Limits::check("bytes of the index", len, limits.structure)?;
-        let json = Document::parse(&files.read_vec(id, 0, len)?)
-            .map_err(|error| error.advice("The index may be cut short: fetch it again."))?;
-        let Some(JsonNode::Object(entries)) = json.field(json.root(), "weight_map") else {
+        let mut index = Self {
+            name: files.name(id).to_owned(),
+            shards: Vec::new(),
+            order: Vec::new(),
+            places: HashMap::new(),
+            size: None,
+            facts: Vec::new(),
+        };
+        let text = files.read_vec(id, 0, len)?;
+        let is_index = index.parse(&text, folder(files.name(id)), keyed)?;
+        if !is_index {
             return Err(Error::unsupported("this JSON file is not an index of a checkpoint")
                 .expected("a `weight_map` that says in which file each tensor is"));
-        };
-        let top = folder(files.name(id));
-        let mut names = BTreeSet::new();
-        for (key, value) in entries {
-            let name =
-                json.node(*value).text().and_then(Text::as_str).ok_or_else(|| {
-                    Error::damaged(format!("the index gives no file name for {key}"))
-                })?;
-            names.insert(format!("{top}{}", name.strip_prefix("./").unwrap_or(name)));
         }
-        let shards: Vec<String> = names.into_iter().collect();
-        check_count(shards.len() as u64, limits)?;
-        if shards.is_empty() {
-            return Err(Error::damaged("the `weight_map` of the index is empty"));
+        check_count(index.shards.len() as u64, limits)?;
+        match index.shards.is_empty() {
+            true => Err(Error::damaged("the `weight_map` of the index is empty")),
+            false => Ok(index),
         }
-        let mut order = Vec::with_capacity(entries.len());
-        for (key, value) in entries {
-            let name = json.node(*value).text().and_then(Text::as_str).unwrap_or("");
-            let name = format!("{top}{}", name.strip_prefix("./").unwrap_or(name));
-            order.push((key.clone(), shards.binary_search(&name).unwrap_or(0)));
+    }
+
+    /// Parses the document. Returns whether it has a `weight_map`.
+    fn parse(&mut self, text: &[u8], top: &str, keyed: bool) -> Result<bool> {
+        let cut = |error: Error| error.advice("The index may be cut short: fetch it again.");
+        let mut parser = Parser::lenient(text);
+        if !parser.at_object() {
+            parser.skip().and_then(|()| parser.end()).map_err(cut)?;
+            return Ok(false);
         }
-        let (mut facts, mut size) = (Vec::new(), None);
-        if let Some(metadata) = json.get(json.root(), "metadata")
-            && let JsonNode::Object(entries) = json.node(metadata)
-        {
-            for (key, value) in entries.iter().take(MAX_FACTS) {
-                if *key == *"total_size" {
-                    size = json.python(*value).to_string().parse::<f64>().ok().map(|it| it as u64);
+        let (mut first, mut is_index) = (true, false);
+        parser.object().map_err(cut)?;
+        while let Some(name) = parser.entry(&mut first).map_err(cut)? {
+            // As in Python, the last of two entries with one name counts.
+            if name == *"weight_map" {
+                is_index = parser.at_object();
+                self.order.clear();
+                self.places.clear();
+                self.shards.clear();
+            }
+            match name.as_str() {
+                Some("weight_map") if is_index => self.weight_map(&mut parser, top, keyed, cut)?,
+                Some("metadata") if parser.at_object() => {
+                    let text = parser.compact().map_err(cut)?;
+                    self.metadata(&Document::parse(text.as_bytes()).map_err(cut)?);
                 }
-                facts.push((format!("Index: {key}"), json.python(*value).to_string()));
+                _ => parser.skip().map_err(cut)?,
             }
         }
-        let by_key = order.iter().cloned().collect();
-        Ok(Self { name: files.name(id).to_owned(), shards, order, by_key, size, facts })
+        parser.end().map_err(cut)?;
+        Ok(is_index)
+    }
+
+    fn weight_map(
+        &mut self,
+        parser: &mut Parser<'_>,
+        top: &str,
+        keyed: bool,
+        cut: impl Fn(Error) -> Error,
+    ) -> Result<()> {
+        // The names of the files in the order in which they appear, and the last one.
+        let mut numbers: HashMap<Text, u32> = HashMap::new();
+        let mut last: Option<(Text, u32)> = None;
+        let mut first = true;
+        parser.object().map_err(&cut)?;
+        while let Some(key) = parser.entry(&mut first).map_err(&cut)? {
+            let unnamed = || Error::damaged(format!("the index gives no file name for {key}"));
+            if !parser.at_text() {
+                return Err(unnamed());
+            }
+            let name = parser.text().map_err(&cut)?;
+            let number = match &last {
+                Some((known, number)) if *known == name => *number,
+                _ => {
+                    let file = name.as_str().ok_or_else(unnamed)?;
+                    let number = *numbers.entry(name.clone()).or_insert_with(|| {
+                        self.shards
+                            .push(format!("{top}{}", file.strip_prefix("./").unwrap_or(file)));
+                        self.shards.len() as u32 - 1
+                    });
+                    last = Some((name, number));
+                    number
+                }
+            };
+            match self.places.get(&key) {
+                _ if !keyed => {}
+                Some(place) => self.order[*place as usize].1 = number,
+                None => {
+                    room::insert(&mut self.places, key.clone(), self.order.len() as u32)?;
+                    room::push(&mut self.order, (key, number))?;
+                }
+            }
+        }
+        // `./a` and `a` are one file.
+        let mut sorted = self.shards.clone();
+        sorted.sort();
+        sorted.dedup();
+        let place = |name: &String| sorted.binary_search(name).unwrap_or(0) as u32;
+        let places: Vec<u32> = self.shards.iter().map(place).collect();
+        for (_, number) in &mut self.order {
+            *number = places.get(*number as usize).copied().unwrap_or(0);
+        }
+        self.shards = sorted;
+        Ok(())
+    }
+
+    fn metadata(&mut self, json: &Document) {
+        let JsonNode::Object(entries) = json.node(json.root()) else { return };
+        (self.facts, self.size) = (Vec::new(), None);
+        for (key, value) in entries.iter().take(MAX_FACTS) {
+            if *key == *"total_size" {
+                self.size = json.python(*value).to_string().parse::<f64>().ok().map(|it| it as u64);
+            }
+            self.facts.push((format!("Index: {key}"), json.python(*value).to_string()));
+        }
     }
 
     /// Returns the finding about an index with another size than that of the tensors.
     fn other_size(&self, joined: &Checkpoint) -> Option<Finding> {
-        let shown = joined.each_leaf().filter_map(|leaf| Some(joined.tensor_of(leaf.target)?.0));
-        let shown: BTreeSet<_> = shown.collect();
-        let sizes = shown.into_iter().filter_map(|id| joined.tensor(id).ok()?.nbytes());
-        let size = sizes.fold(0, u64::saturating_add);
+        let mut seen = vec![false; joined.tensors().len()];
+        let shown = joined.leaf_ids().filter_map(|id| {
+            let (id, tensor) = joined.tensor_of(id)?;
+            let is_new = !std::mem::replace(seen.get_mut(id.0 as usize)?, true);
+            tensor.nbytes().filter(|_| is_new)
+        });
+        let size = shown.fold(0, u64::saturating_add);
         let said = self.size.filter(|said| *said != size && size > 0)?;
         Some(Finding::new(Grade::Note, "The index has a wrong `total_size`").detail(format!(
             "It says {} bytes, and the tensors take {}. Libraries use it only to plan memory.",
@@ -585,19 +685,10 @@ impl ShardIndex {
         })
     }
 
-    /// Returns the shard of a key according to the index.
-    fn owner(&self, key: &Text) -> Option<usize> {
-        self.by_key.get(key).copied()
-    }
-
     /// Adds keys that are in the index but in no shard, and findings about other differences.
-    fn check(&self, shards: &[(String, Option<FileId>)], join: &mut Join) -> Result<()> {
+    fn check(&self, shards: &[(String, Option<FileId>)], join: &mut Join<'_>) -> Result<()> {
         let (mut lost, mut misplaced): (Vec<String>, Vec<String>) = Default::default();
-        let mut extra: Vec<String> = join
-            .unknown(|key| self.by_key.contains_key(key))
-            .iter()
-            .map(|key| key.to_string())
-            .collect();
+        let mut extra: Vec<String> = join.unlisted().iter().map(|key| key.to_string()).collect();
         order::natural(&mut extra);
         let why = |(name, id): &(String, Option<FileId>)| -> Text {
             match id {
@@ -606,17 +697,18 @@ impl ShardIndex {
             }
         };
         let reasons: Vec<Text> = shards.iter().map(why).collect();
-        for (key, at) in &self.order {
-            if let Some(name) = join.file_of(key) {
-                if self.owner(key).is_some_and(|at| shards[at].0 != name) {
+        for (place, (key, at)) in self.order.iter().enumerate() {
+            let at = *at as usize;
+            if let Some(name) = join.file_at(place) {
+                if shards[at].0 != name {
                     misplaced.push(key.to_string());
                 }
                 continue;
             }
-            if shards[*at].1.is_some() {
+            if shards[at].1.is_some() {
                 lost.push(key.to_string());
             }
-            join.add_missing(key.clone(), reasons[*at].clone())?;
+            join.add_missing(place, key.clone(), reasons[at].clone())?;
         }
         if !lost.is_empty() {
             join.finding(

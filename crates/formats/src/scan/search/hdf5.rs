@@ -237,12 +237,11 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-    use statelens_checkpoint::{ErrorKind, Grade, Memory, ReadAt, Unwatched};
+    use statelens_checkpoint::{ErrorKind, Grade, Memory, OneThread, ReadAt, Unwatched};
 
     use super::*;
     use crate::ScanOptions;
     use crate::budget::Budget;
-    use crate::scan::workers::OneThread;
 
     /// Returns the kinds of errors in a file.
     fn kinds(bytes: &[u8]) -> BTreeSet<&'static str> {
