@@ -1,6 +1,6 @@
 //! A leaf of an outline.
 
-use statelens_checkpoint::{Checkpoint, Leaf, Sparse, Value};
+use statelens_checkpoint::{Checkpoint, Leaf, Sparse, Value, ValueId};
 use statelens_values::SummaryStatistics;
 
 use crate::fold::{Foldable, LeafProperties};
@@ -33,7 +33,7 @@ impl LeafSummary {
     /// Creates the summary of a leaf.
     pub fn new(checkpoint: &Checkpoint, leaf: &Leaf) -> Self {
         let dtype = dtype_of(checkpoint, leaf.target);
-        let (params, bytes) = size_of(checkpoint, leaf);
+        let (params, bytes) = size_of(checkpoint, leaf.target);
         Self {
             key: leaf.flat.to_lossy().into_owned(),
             kind: kind_of(checkpoint, leaf),
@@ -81,10 +81,10 @@ pub(crate) fn is_tensor(kind: &str) -> bool {
 }
 
 /// Returns the number of elements and of logical bytes of a leaf.
-pub(crate) fn size_of(checkpoint: &Checkpoint, leaf: &Leaf) -> (u64, u64) {
-    match checkpoint.value(leaf.target) {
+pub(crate) fn size_of(checkpoint: &Checkpoint, id: ValueId) -> (u64, u64) {
+    match checkpoint.value(id) {
         Value::Sparse(sparse) => sparse_size(checkpoint, sparse),
-        _ => checkpoint.tensor_of(leaf.target).map_or((0, 0), |(_, tensor)| {
+        _ => checkpoint.tensor_of(id).map_or((0, 0), |(_, tensor)| {
             (tensor.numel().unwrap_or(u64::MAX), tensor.nbytes().unwrap_or(u64::MAX))
         }),
     }

@@ -13,7 +13,7 @@ use statelens_compare::verify::{
 };
 use statelens_convert::CastRule;
 use statelens_describe::info::MAX_DESCRIBED;
-use statelens_describe::model::{Config, Model, parameters};
+use statelens_describe::model::{Config, Model, parameters_of};
 use statelens_describe::share::{Measuring, Outline};
 use statelens_describe::{CheckpointSummary, Info, ManifestWriter, Unread};
 use statelens_quantised::QuantisedWeight;
@@ -379,12 +379,14 @@ impl Checkpoint {
         let describes = model || self.inner.unfolded().leaves <= MAX_DESCRIBED;
         // Memory per leaf for the list, its description and its split key.
         self.inner.room(if describes { 1_500 } else { 750 })?;
+        if !describes {
+            let summary = CheckpointSummary::of(&self.inner);
+            let parameters = parameters_of(&self.inner, &summary, config);
+            return Ok(Info::new(&self.inner, summary, parameters, Model::default()));
+        }
         let leaves = self.inner.leaves();
         let summary = CheckpointSummary::new(&self.inner, &leaves);
-        let (model, parameters) = match describes {
-            true => Model::counted(&self.inner, &leaves, &summary, config),
-            false => (Model::default(), parameters(&self.inner, &leaves, &summary, config)),
-        };
+        let (model, parameters) = Model::counted(&self.inner, &leaves, &summary, config);
         Ok(Info::new(&self.inner, summary, parameters, model))
     }
 

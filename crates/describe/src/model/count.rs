@@ -3,11 +3,26 @@
 use statelens_checkpoint::{Checkpoint, Leaf};
 
 use super::config::Config;
-use super::leaf::{ModelLeaf, model_leaves};
+use super::leaf::{ModelLeaf, flat_leaves, model_leaves};
 use super::packed::Unpacked;
 use super::{roles, weights};
 use crate::parameters::ParameterCount;
 use crate::summary::CheckpointSummary;
+
+/// Counts the parameters of a checkpoint without a list of its leaves, if it is a flat dict. See
+/// [`parameters`].
+pub fn parameters_of(
+    checkpoint: &Checkpoint,
+    summary: &CheckpointSummary,
+    config: Option<&Config>,
+) -> ParameterCount {
+    let Some(leaves) = flat_leaves(checkpoint) else {
+        return parameters(checkpoint, &checkpoint.leaves(), summary, config);
+    };
+    let state = summary.model().map(|(name, _)| name.to_owned());
+    let model = parameters_among(&leaves, state.as_deref(), config);
+    ParameterCount { model, all: summary.all.elements, state }
+}
 
 /// Counts the parameters of a checkpoint; does not read tensors. `leaves` and `summary` are those
 /// of `checkpoint`. The width of packed weights may only be in `config`.
@@ -30,9 +45,13 @@ pub(crate) fn parameters_among(
 ) -> u64 {
     let own = Config::of_leaves(leaves);
     let config = config.or(own.as_ref());
-    let (unpacked, _) = weights::unpacked(leaves, state, config);
-    let counted = unpacked.iter().filter(|tensor| tensor.tied.is_none() && !is_buffer(tensor));
-    counted.fold(0, |all, tensor| all.saturating_add(tensor.params))
+    let mut count = 0u64;
+    weights::unpacked(leaves, state, config, |tensor| {
+        if tensor.tied.is_none() && !is_buffer(&tensor) {
+            count = count.saturating_add(tensor.params);
+        }
+    });
+    count
 }
 
 /// Returns whether a tensor is not trained. Parses only the few keys that may be those of buffers.

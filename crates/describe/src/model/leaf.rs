@@ -2,10 +2,12 @@
 
 use std::borrow::Cow;
 
-use statelens_checkpoint::{Checkpoint, FileId, Layout, Leaf};
+use statelens_checkpoint::{
+    Checkpoint, Dict, DictClass, DictKey, FileId, Layout, Leaf, Value, ValueId,
+};
 
 use crate::entry::{self, LeafSummary};
-use crate::{dtype_of, kind_of, shape_of, text_of};
+use crate::{dtype_of, shape_of, text_of};
 
 /// The start of the keys of metadata, the only leaves whose values matter here.
 pub(super) const METADATA: &str = "metadata.";
@@ -33,26 +35,35 @@ pub(crate) struct ModelLeaf<'a> {
 
 impl<'a> ModelLeaf<'a> {
     pub(super) fn new(checkpoint: &'a Checkpoint, leaf: &'a Leaf) -> Self {
-        let key = leaf.flat.to_lossy();
-        let (params, bytes) = entry::size_of(checkpoint, leaf);
-        let place =
-            checkpoint.tensor_of(leaf.target).and_then(|(_, tensor)| match &tensor.layout {
-                Layout::Span(span) if span.len > 0 => Some((span.file, span.offset)),
-                _ => None,
-            });
+        let link = leaf.alias_of.as_ref().map(|key| key.to_lossy());
+        Self::of(checkpoint, leaf.flat.to_lossy(), leaf.target, link)
+    }
+
+    /// Describes a value with this key, which is not a link.
+    fn of(
+        checkpoint: &'a Checkpoint,
+        key: Cow<'a, str>,
+        id: ValueId,
+        link: Option<Cow<'a, str>>,
+    ) -> Self {
+        let (params, bytes) = entry::size_of(checkpoint, id);
+        let place = checkpoint.tensor_of(id).and_then(|(_, tensor)| match &tensor.layout {
+            Layout::Span(span) if span.len > 0 => Some((span.file, span.offset)),
+            _ => None,
+        });
         let value = match key.starts_with(METADATA) {
-            true => text_of(checkpoint, leaf.target).into(),
+            true => text_of(checkpoint, id).into(),
             false => Cow::default(),
         };
         Self {
             key,
-            is_tensor: entry::is_tensor(kind_of(checkpoint, leaf)),
-            dtype: dtype_of(checkpoint, leaf.target).map_or("", |dtype| dtype.name()),
-            shape: shape_of(checkpoint, leaf.target).unwrap_or_default(),
+            is_tensor: entry::is_tensor(checkpoint.value(id).kind()),
+            dtype: dtype_of(checkpoint, id).map_or("", |dtype| dtype.name()),
+            shape: shape_of(checkpoint, id).unwrap_or_default(),
             params,
             bytes,
             value,
-            link: leaf.alias_of.as_ref().map(|key| key.to_lossy()),
+            link,
             place,
         }
     }
@@ -81,4 +92,28 @@ pub(super) fn model_leaves<'a>(
 ) -> Vec<ModelLeaf<'a>> {
     let leaves = leaves.iter().filter(|leaf| !leaf.outside_state);
     leaves.map(|leaf| ModelLeaf::new(checkpoint, leaf)).collect()
+}
+
+/// Returns the same of a checkpoint that is a dict without further containers and links. `None` for
+/// others.
+pub(super) fn flat_leaves(checkpoint: &Checkpoint) -> Option<Vec<ModelLeaf<'_>>> {
+    let Value::Dict(Dict { class: DictClass::Dict | DictClass::Ordered, entries }) =
+        checkpoint.value(checkpoint.root())
+    else {
+        return None;
+    };
+    if checkpoint.has_outside_state() {
+        return None;
+    }
+    let mut leaves = Vec::with_capacity(entries.len());
+    for (key, id) in entries {
+        let value = checkpoint.value(*id);
+        let DictKey::Str(name) = key else { return None };
+        let is_plain = !value.is_container() && !matches!(value, Value::Link(_));
+        if !is_plain || checkpoint.stored_key(*id).is_some() {
+            return None;
+        }
+        leaves.push(ModelLeaf::of(checkpoint, name.to_lossy(), *id, None));
+    }
+    (!leaves.is_empty()).then_some(leaves)
 }

@@ -30,8 +30,8 @@ use serde::{Deserialize, Serialize};
 use statelens_checkpoint::{Checkpoint, Leaf};
 
 pub use config::Config;
-pub use count::parameters;
 pub(crate) use count::parameters_among;
+pub use count::{parameters, parameters_of};
 pub(crate) use leaf::ModelLeaf;
 pub use memory::MemoryEstimate;
 pub use packed::Quantised;

@@ -120,54 +120,56 @@ const HELPERS: [&str; 20] = [
     "nested_quant_map",
 ];
 
-/// Gives packed tensors their unpacked shapes, and marks their helpers.
+/// Calls `each` for every tensor with its unpacked shape, and whether it is a helper. Returns the
+/// layouts.
 pub(super) fn unpack<'a>(
     all: Vec<StoredTensor<'a>>,
     config: Option<&Config>,
-) -> (Vec<Unpacked<'a>>, Vec<Quantised>) {
-    let mut modules: HashMap<&str, Module<'a>> = HashMap::new();
+    mut each: impl FnMut(Unpacked<'a>),
+) -> Vec<Quantised> {
     // Every layout has at least one of these names; most models have none.
     let packed = all.iter().any(|stored| {
         let name = lower(split(&stored.leaf.key).1);
         is_helper(&name) || name == PACKED || name.ends_with("_scales")
     });
-    for stored in all.iter().filter(|_| packed) {
-        let (module, name) = split(&stored.leaf.key);
-        modules.entry(module).or_default().parts.insert(name.to_lowercase(), stored.leaf);
-    }
-    let mut layouts = Vec::new();
-    // The index of the layout of each key.
-    let mut places: HashMap<&str, usize> = HashMap::new();
-    for (name, module) in &modules {
+    let modules = if packed { Modules::of(&all) } else { Modules::default() };
+    let mut layouts: Vec<PackedTensor<'a>> = Vec::new();
+    // The index of the layout of each tensor, or `NONE`.
+    let mut places = vec![NONE; if packed { all.len() } else { 0 }];
+    for (name, module) in &modules.all {
         for layout in module.layouts(name, &modules, config) {
-            for (part, leaf) in &module.parts {
-                if layout.values.key == *name || is_helper(part) || part.ends_with("_scales") {
-                    places.entry(&leaf.key).or_insert(layouts.len());
+            for part in &module.parts {
+                let is_of = layout.values.key == *name;
+                if is_of || is_helper(&part.name) || part.name.ends_with("_scales") {
+                    let place = &mut places[part.at];
+                    *place = if *place == NONE { layouts.len() as u32 } else { *place };
                 }
             }
-            places.insert(&layout.values.key, layouts.len());
+            if let Some(at) = modules.at(&layout.values.key) {
+                places[at] = layouts.len() as u32;
+            }
             layouts.push(layout);
         }
     }
-    for stored in all.iter().filter(|_| packed) {
+    for (at, stored) in all.iter().enumerate().filter(|_| packed) {
         if let Some((weight, _)) = stored.leaf.key.split_once(".quant_state.")
-            && let Some(layout) = places.get(weight).copied()
+            && let Some(layout) = modules.at(weight).map(|at| places[at])
+            && layout != NONE
         {
-            places.insert(&stored.leaf.key, layout);
+            places[at] = layout;
         }
     }
+    drop(modules);
     let mut sums: Vec<Quantised> = Vec::new();
     let mut last = DTypeFacts::of("");
-    let mut unpacked = Vec::with_capacity(all.len());
-    for stored in all {
+    for (at, stored) in all.into_iter().enumerate() {
         let leaf = stored.leaf;
         if last.dtype != leaf.dtype {
             last = DTypeFacts::of(leaf.dtype);
         }
-        let known = if places.is_empty() { None } else { places.get(&*leaf.key) };
-        let layout = known.and_then(|at| layouts.get(*at));
+        let layout = places.get(at).and_then(|at| layouts.get(*at as usize));
         let blocks = if layout.is_none() { last.blocks(leaf) } else { None };
-        unpacked.push(match layout.or(blocks.as_ref()) {
+        each(match layout.or(blocks.as_ref()) {
             Some(layout) => {
                 let unpacked = layout.unpacked(stored);
                 count(&mut sums, layout, leaf, &unpacked);
@@ -180,7 +182,7 @@ pub(super) fn unpack<'a>(
         });
     }
     order::by(&mut sums, |a, b| b.params.cmp(&a.params).then(a.layout.cmp(&b.layout)));
-    (unpacked, sums)
+    sums
 }
 
 /// The facts of a dtype that count here.
@@ -240,21 +242,82 @@ impl PackedTensor<'_> {
     }
 }
 
-/// The tensors of a module, by lower-case name.
+/// No layout.
+const NONE: u32 = u32::MAX;
+
+/// The tensors of all modules.
+#[derive(Default)]
+struct Modules<'a> {
+    /// The modules with their names, in the order of their first tensors.
+    all: Vec<(&'a str, Module<'a>)>,
+    by_name: HashMap<&'a str, usize>,
+}
+
+impl<'a> Modules<'a> {
+    fn of(all: &[StoredTensor<'a>]) -> Self {
+        let mut modules = Self::default();
+        // The tensors of a module mostly follow each other.
+        let mut last = 0;
+        for (at, stored) in all.iter().enumerate() {
+            let (name, part) = split(&stored.leaf.key);
+            if modules.all.get(last).is_none_or(|(known, _)| *known != name) {
+                last = *modules.by_name.entry(name).or_insert(modules.all.len());
+                if last == modules.all.len() {
+                    modules.all.push((name, Module::default()));
+                }
+            }
+            let part = ModulePart { name: lower(part), at, leaf: stored.leaf };
+            modules.all[last].1.parts.push(part);
+        }
+        for (_, module) in &mut modules.all {
+            // Stable: the last of several tensors with one name is used.
+            if !module.parts.is_sorted_by_key(|part| &part.name) {
+                order::by(&mut module.parts, |one, other| one.name.cmp(&other.name));
+            }
+        }
+        modules
+    }
+
+    fn get(&self, name: &str) -> Option<&Module<'a>> {
+        Some(&self.all.get(*self.by_name.get(name)?)?.1)
+    }
+
+    /// Returns the position of the tensor with this key among all.
+    fn at(&self, key: &str) -> Option<usize> {
+        let (module, name) = split(key);
+        self.get(module)?.part(&lower(name)).filter(|part| part.leaf.key == key).map(|part| part.at)
+    }
+}
+
+/// The tensors of a module, sorted by name.
 #[derive(Default)]
 struct Module<'a> {
-    parts: HashMap<String, &'a ModelLeaf<'a>>,
+    parts: Vec<ModulePart<'a>>,
+}
+
+/// A tensor of a module.
+struct ModulePart<'a> {
+    /// The name within the module, in lower case.
+    name: Cow<'a, str>,
+    /// The position of the tensor among all.
+    at: usize,
+    leaf: &'a ModelLeaf<'a>,
 }
 
 impl<'a> Module<'a> {
+    fn part(&self, name: &str) -> Option<&ModulePart<'a>> {
+        let end = self.parts.partition_point(|part| *part.name <= *name);
+        self.parts.get(end.checked_sub(1)?).filter(|part| part.name == name)
+    }
+
     fn get(&self, name: &str) -> Option<&'a ModelLeaf<'a>> {
-        self.parts.get(name).copied()
+        self.part(name).map(|part| part.leaf)
     }
 
     fn layouts(
         &self,
         name: &str,
-        modules: &HashMap<&str, Module<'a>>,
+        modules: &Modules<'a>,
         config: Option<&Config>,
     ) -> Vec<PackedTensor<'a>> {
         let one = self
@@ -268,8 +331,8 @@ impl<'a> Module<'a> {
 
     /// Detects `gate_up_proj_blocks` with `gate_up_proj_scales`, the layout of gpt-oss experts.
     fn blocks(&self) -> Vec<PackedTensor<'a>> {
-        let named = self.parts.iter().filter_map(|(part, values)| {
-            let scales = self.get(&format!("{}_scales", part.strip_suffix("_blocks")?))?;
+        let named = self.parts.iter().filter_map(|ModulePart { name, leaf: values, .. }| {
+            let scales = self.get(&format!("{}_scales", name.strip_suffix("_blocks")?))?;
             let [outer @ .., runs, bytes] = values.shape else { return None };
             let block = bytes.checked_mul(2)?;
             (scales.params.checked_mul(*bytes)? == values.params).then_some(())?;
@@ -316,11 +379,7 @@ impl<'a> Module<'a> {
         })
     }
 
-    fn bitsandbytes(
-        &self,
-        name: &str,
-        modules: &HashMap<&str, Module<'a>>,
-    ) -> Option<PackedTensor<'a>> {
+    fn bitsandbytes(&self, name: &str, modules: &Modules<'a>) -> Option<PackedTensor<'a>> {
         if let (Some(values), Some(_)) = (self.get("weight"), self.get("scb")) {
             return Some(PackedTensor {
                 name: "bitsandbytes int8".into(),
@@ -333,9 +392,9 @@ impl<'a> Module<'a> {
         let absmax = self.get("absmax")?;
         let (outer, own) = split(name);
         let values = modules.get(outer)?.get(&own.to_lowercase())?;
-        let state = modules.get(&*format!("{name}.quant_state"));
-        let mut parts = state.iter().flat_map(|state| state.parts.keys());
-        let kind = parts.find_map(|part| part.split_once("bitsandbytes__"));
+        let state = modules.get(&format!("{name}.quant_state"));
+        let mut parts = state.iter().flat_map(|state| &state.parts);
+        let kind = parts.find_map(|part| part.name.split_once("bitsandbytes__"));
         let numbers = values.params.checked_mul(2)?;
         let nested = if self.get("nested_absmax").is_some() { ", scales in 8 bits" } else { "" };
         let block = numbers.checked_div(absmax.params)?.checked_next_power_of_two()?;

@@ -46,8 +46,8 @@ impl<'a> Weights<'a> {
         state: Option<&'a str>,
         config: Option<&Config>,
     ) -> Self {
-        let (unpacked, quantised) = unpacked(leaves, state, config);
-        let mut all: Vec<Weight<'a>> = unpacked.into_iter().map(weight).collect();
+        let mut all: Vec<Weight<'a>> = Vec::new();
+        let quantised = unpacked(leaves, state, config, |tensor| all.push(weight(tensor)));
         of_batch_norms(&mut all);
         Self { all, quantised }
     }
@@ -58,12 +58,14 @@ impl<'a> Weights<'a> {
     }
 }
 
-/// Selects the tensors, like [`Weights::new`], without their components and roles.
+/// Selects the tensors, like [`Weights::new`], without their components and roles. Calls `each` with
+/// one after the other, and returns the layouts of packed ones.
 pub(super) fn unpacked<'a>(
     leaves: &'a [ModelLeaf<'a>],
     state: Option<&'a str>,
     config: Option<&Config>,
-) -> (Vec<Unpacked<'a>>, Vec<Quantised>) {
+    each: impl FnMut(Unpacked<'a>),
+) -> Vec<Quantised> {
     let (own, keys) = Own::of(leaves, state);
     // Mostly the tensors are in the order of their keys, and no two have the same place.
     let mut places = keys.iter().filter_map(|(leaf, _)| leaf.place);
@@ -88,7 +90,7 @@ pub(super) fn unpacked<'a>(
         });
         all.push(StoredTensor { leaf, key, tied: link.or(shared) });
     }
-    packed::unpack(all, config)
+    packed::unpack(all, config, each)
 }
 
 fn weight(unpacked: Unpacked<'_>) -> Weight<'_> {
