@@ -179,6 +179,11 @@ fn failure(error: io::Error) -> Failure {
     }
 }
 
+/// Returns the number of characters in a cell.
+fn width_of(cell: &str) -> usize {
+    if cell.is_ascii() { cell.len() } else { cell.chars().count() }
+}
+
 /// A table. Each column is as wide as its widest cell; the last one is not padded.
 pub(crate) struct TextTable {
     right: Vec<bool>,
@@ -198,7 +203,9 @@ impl TextTable {
     /// Adds a row; control characters are made visible. If memory runs out, printing fails.
     pub(crate) fn row(&mut self, cells: Vec<String>) {
         if self.lack.is_none() {
-            let row = cells.iter().map(|cell| visible(cell)).collect();
+            let is_plain = |cell: &str| cell.bytes().all(|byte| matches!(byte, b' '..=b'~'));
+            let shown = |cell: String| if is_plain(&cell) { cell } else { visible(&cell) };
+            let row = cells.into_iter().map(shown).collect();
             self.lack = room::push(&mut self.rows, row).err();
         }
     }
@@ -206,7 +213,7 @@ impl TextTable {
     /// Returns the width of a column.
     pub(crate) fn width(&self, column: usize) -> usize {
         let cells = self.rows.iter().filter_map(|row| row.get(column));
-        cells.map(|cell| cell.chars().count().min(60)).max().unwrap_or(0)
+        cells.map(|cell| width_of(cell).min(60)).max().unwrap_or(0)
     }
 
     /// Prints the table with its headings.
@@ -227,13 +234,13 @@ impl TextTable {
         for row in &self.rows {
             for (width, cell) in widths.iter_mut().zip(row) {
                 // A very long key must not push every other column off the screen.
-                *width = (*width).max(cell.chars().count().min(60));
+                *width = (*width).max(width_of(cell).min(60));
             }
         }
         for row in self.rows.iter().skip(first) {
             let mut line = String::new();
             for ((cell, width), right) in row.iter().zip(&widths).zip(&self.right) {
-                let gap = width.saturating_sub(cell.chars().count());
+                let gap = width.saturating_sub(width_of(cell));
                 if *right {
                     line.extend(std::iter::repeat_n(' ', gap));
                 }
