@@ -9,6 +9,7 @@
 
 mod families;
 mod quantised;
+mod ranks;
 mod scan;
 mod values;
 mod views;
@@ -60,6 +61,9 @@ pub(crate) enum Benchmark {
     Quantised,
     /// The search for code in 1 GiB of weights.
     Scan,
+    /// Checkpoints of many ranks, and half a million tensors in shards; STATELENS_BENCH_GB is the size
+    /// of a rank.
+    Ranks,
     /// 5 GB.
     Large,
     /// The page in a browser.
@@ -107,6 +111,9 @@ pub(crate) fn run(parts: &[Benchmark]) -> Result<()> {
     }
     if asked(Benchmark::Scan) {
         bench.scan(&mut table)?;
+    }
+    if asked(Benchmark::Ranks) {
+        bench.ranks(&mut table)?;
     }
     if asked(Benchmark::Large) {
         bench.large(&mut table)?;
