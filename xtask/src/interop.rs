@@ -48,8 +48,8 @@ pub(crate) fn run(root: &Path, statelens: &Path, share: Share) -> Result<(), Str
     snippets.arg("--cerebras").arg(&python.cerebras).arg("--tensorflow").arg(&python.tensorflow);
     snippets.arg("--jax").arg(&python.jax);
     const SCRIPTS: &str = "
-        numpy_archives hdf5_damage safetensors_files torch_sets harmless_pickles container_fuzz
-        models bert_mup layouts optimizers adapters torch_older
+        numpy_archives hdf5_damage safetensors_files torch_sets torch_ranks harmless_pickles
+        container_fuzz models bert_mup layouts optimizers adapters torch_older
     ";
     let mut scripts = vec![all, matrix, snippets];
     scripts.extend(SCRIPTS.split_ascii_whitespace().map(|name| script(name, &python.current)));
