@@ -28,7 +28,6 @@ use statelens_checkpoint::{
     Span, Tensor, TensorId, order,
 };
 use statelens_formats::checks::{Check, Checks};
-use statelens_tensor::crc::Summing;
 use statelens_tensor::{
     Buffer, InOrder, Pieces, Pour, Work, drive, elements, grain, verbatim_span,
 };
@@ -96,8 +95,8 @@ pub struct VerificationResults {
     report: VerificationReport,
     /// Result of the job whose last piece is still missing.
     begun: Option<Result<Passed>>,
-    /// The checksums of copies whose other copy was not read yet, by the index of the replica.
-    copies: HashMap<usize, Option<u32>>,
+    /// The hashes of copies whose other copy was not read yet, by the index of the replica.
+    copies: HashMap<usize, Option<u128>>,
 }
 
 /// Bytes that are read from start to end.
@@ -499,9 +498,7 @@ impl Work for Verifying {
             }
             (None, None) => match self.copy(job) {
                 Some((_, copy)) => {
-                    let mut passing = passing(None);
-                    passing.sum(Summing::Crc32(0));
-                    Pour::all(&checkpoint.files, copy, BUDGET, passing)?
+                    Pour::all(&checkpoint.files, copy, BUDGET, passing(None).of_copy())?
                 }
                 None => return Ok(None),
             },
@@ -517,7 +514,7 @@ impl Work for Verifying {
             }
             return passed;
         }
-        let mut passed = Passed { outcome: read.map(|()| None), tensors: Vec::new() };
+        let mut passed = Passed { outcome: read.map(|()| None), copy: None, tensors: Vec::new() };
         let job = &self.jobs[self.pieces.item(part)];
         if let (None, Some(id), Ok(_)) = (job.check, self.of(job).1, &passed.outcome) {
             match self.constant(id) {
@@ -566,11 +563,11 @@ impl Work for Verifying {
                     report.result.problems.push(self.wrong(job, check, found));
                 }
             }
-            (Ok(sum), None) => {
+            (Ok(_), None) => {
                 let Some((index, _)) = job.copy else { return Ok(()) };
                 match copies.remove(&index) {
-                    None => drop(copies.insert(index, sum)),
-                    Some(other) if other == sum => {}
+                    None => drop(copies.insert(index, found.copy)),
+                    Some(other) if other == found.copy => {}
                     Some(_) => {
                         report.result.problems.extend(
                             self.checkpoint.replicas.get(index).map(|replica| self.differ(replica)),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use statelens_checkpoint::{Checkpoint, DType, Result, TensorId};
 use statelens_tensor::Receive;
 use statelens_tensor::crc::Summing;
-use statelens_values::{Accumulator, Summary};
+use statelens_values::{Accumulator, ByteHash, Summary};
 
 use super::JobTensor;
 use super::tally::{NonFinite, Tally};
@@ -15,6 +15,8 @@ pub struct Passing {
     checkpoint: Arc<Checkpoint>,
     tensors: Vec<JobTensor>,
     summing: Option<Summing>,
+    /// Hashes the bytes, to compare them with those of another copy.
+    copy: Option<ByteHash>,
     hashing: bool,
     /// Number of bytes received.
     at: u64,
@@ -45,6 +47,8 @@ pub(super) struct PassedTensor {
 pub struct Passed {
     /// The checksum of its bytes, if computed; or the reason why they can't be read.
     pub(super) outcome: Result<Option<u32>>,
+    /// The hash of its bytes, if they are those of a copy.
+    pub(super) copy: Option<u128>,
     /// The tensors that were read completely.
     pub(super) tensors: Vec<PassedTensor>,
 }
@@ -63,6 +67,7 @@ impl Passing {
             checkpoint,
             tensors,
             summing,
+            copy: None,
             hashing,
             at,
             inner,
@@ -74,9 +79,10 @@ impl Passing {
         }
     }
 
-    /// Also computes a checksum of the bytes.
-    pub(super) fn sum(&mut self, summing: Summing) {
-        self.summing = Some(summing);
+    /// Also hashes the bytes, which are those of a copy.
+    pub(super) fn of_copy(mut self) -> Self {
+        self.copy = Some(ByteHash::default());
+        self
     }
 
     /// Also computes statistics of the tensors.
@@ -122,7 +128,8 @@ impl Passing {
             self.found.push(PassedTensor { tensor, not_finite, hash: None, summary });
         }
         let outcome = outcome.map(|()| self.summing.take().map(Summing::value));
-        Passed { outcome, tensors: std::mem::take(&mut self.found) }
+        let copy = self.copy.take().map(|mut hash| hash.finish());
+        Passed { outcome, copy, tensors: std::mem::take(&mut self.found) }
     }
 }
 
@@ -130,7 +137,9 @@ impl Passed {
     /// Adds the result of the next piece.
     pub(super) fn merge(&mut self, next: Self) {
         match (&self.outcome, next.outcome) {
-            (Ok(_), Err(error)) => *self = Self { outcome: Err(error), tensors: Vec::new() },
+            (Ok(_), Err(error)) => {
+                *self = Self { outcome: Err(error), copy: None, tensors: Vec::new() };
+            }
             (Ok(_), Ok(_)) => {
                 for piece in next.tensors {
                     match self.tensors.iter_mut().find(|known| known.tensor == piece.tensor) {
@@ -153,6 +162,9 @@ impl Receive for Passing {
     fn receive(&mut self, bytes: &[u8]) -> Result<()> {
         if let Some(summing) = &mut self.summing {
             summing.update(bytes);
+        }
+        if let Some(copy) = &mut self.copy {
+            copy.feed(bytes);
         }
         let here = self.at..self.at.saturating_add(bytes.len() as u64);
         self.at = here.end;
