@@ -7,7 +7,17 @@ const METADATA: &[u8] = include_bytes!("../seeds/cerebras_s3/metadata.bin");
 const OBJECT: &[u8] = include_bytes!("../seeds/cerebras_s3/object_z.bin");
 /// The objects that the metadata of the seeds names.
 const NAMES: [&str; 12] = [
-    "w", "b", "n", "o", "z", "model.w", "model.b", "model.h", "model.flag", "model.n", "model.s",
+    "w",
+    "b",
+    "n",
+    "o",
+    "z",
+    "model.w",
+    "model.b",
+    "model.h",
+    "model.flag",
+    "model.n",
+    "model.s",
     "cpu",
 ];
 

@@ -1,4 +1,4 @@
-//! Makes the static site as a folder, as a zip and as one file, for any static host; and the wheel.
+//! Makes the static site as a folder, as a zip and as one file, for any static host.
 
 use std::fs::{self, File};
 use std::io;
@@ -9,7 +9,7 @@ use zip::{CompressionMethod, DateTime, ZipWriter, write::SimpleFileOptions};
 
 use crate::built::{built, files_under, gzip};
 use crate::site::{self, Goal};
-use crate::{project, release, setup, shell, single};
+use crate::{project, setup, shell, single};
 
 /// Maximum number of bytes that a browser downloads to run the page, with each file compressed by
 /// gzip.
@@ -23,7 +23,7 @@ const SINGLE_BUDGET: u64 = 3_815_000;
 /// left if the crate that is linked last is not optimised for speed (`xtask/src/site/mod.rs`).
 const VECTOR_SUMS: usize = 50;
 
-/// Builds the small site and packs it, and builds the wheel of the Python package.
+/// Builds the small site and packs it.
 pub(crate) fn run() -> Result<()> {
     let site = site::build(Goal::Small)?;
     let folder = project::target().join("dist").join("statelens");
@@ -47,8 +47,7 @@ pub(crate) fn run() -> Result<()> {
     );
     let single = single::build(&site)?;
     println!("File:   {}", single.display());
-    weigh(&folder)?;
-    release::wheel()
+    weigh(&folder).map(drop)
 }
 
 /// Fails if the small page is over its budget, or has lost its vector instructions.

@@ -181,7 +181,7 @@ fn main() -> ExitCode {
             .and_then(|()| page::debug_command(&[]))
             .and_then(|command| test::interop(&command, Share::All)),
         Task::Bench { parts } => bench::run(&parts),
-        Task::Dist => dist::run(),
+        Task::Dist => dist::run().and_then(|()| release::wheel()),
         Task::Release(release) => release::run(&release),
         Task::Workflows => workflows::check(),
         Task::Deny { advisories } => workflows::deny(advisories),

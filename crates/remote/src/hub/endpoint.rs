@@ -1,15 +1,12 @@
-//! The address of the Hub, and the addresses below it.
+//! The address of the Hub.
 
 use statelens_checkpoint::{Error, Result};
-
-use super::HubLocation;
-use crate::address::encode;
 
 /// The address of the Hub, or of a mirror: `https://huggingface.co`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Endpoint {
     /// Scheme, host and path, without a slash at the end.
-    base: String,
+    pub(super) base: String,
     /// Length of the scheme and the host in `base`.
     origin: usize,
 }
@@ -82,24 +79,6 @@ impl Endpoint {
         let is_safe = starts_with(&target, "https://") || !starts_with(url, "https://");
         (is_safe && target.bytes().all(|byte| byte.is_ascii_graphic())).then_some(target)
     }
-
-    /// Returns the address of the description of a repository at a revision, with its files.
-    pub fn info(&self, location: &HubLocation) -> String {
-        let revision = encode(location.revision(), "~");
-        let (kind, id) = (location.kind.plural(), &location.id);
-        format!("{}/api/{kind}/{id}/revision/{revision}?blobs=true", self.base)
-    }
-
-    /// Returns the address of a file of a repository at a commit.
-    pub fn resolve(&self, location: &HubLocation, commit: &str, path: &str) -> String {
-        let (prefix, id) = (location.kind.prefix(), &location.id);
-        format!("{}/{prefix}{id}/resolve/{commit}/{}", self.base, encode(path, "/~"))
-    }
-
-    /// Returns the page of a repository.
-    pub fn page(&self, location: &HubLocation) -> String {
-        format!("{}/{}{}", self.base, location.kind.prefix(), location.id)
-    }
 }
 
 /// Returns the scheme, host and port of an address.
@@ -146,21 +125,5 @@ mod tests {
         assert_eq!(at("https://cdn.org/x?P=a~b%2F").as_deref(), Some("https://cdn.org/x?P=a~b%2F"));
         assert_eq!((at("http://a.org/e"), at("e"), at("file:///etc/passwd")), (None, None, None));
         assert_eq!(Endpoint::redirected("http://a/b", "http://c/d").as_deref(), Some("http://c/d"));
-    }
-
-    #[test]
-    fn addresses_escape_names() {
-        let hub = Endpoint::parse("http://h/p/").unwrap();
-        let of = |text: &str| HubLocation::parse(text, &hub).unwrap().unwrap();
-        let data = of("hf://datasets/a/b@refs/pr/1/x");
-        assert_eq!(
-            hub.info(&data),
-            "http://h/p/api/datasets/a/b/revision/refs%2Fpr%2F1?blobs=true"
-        );
-        assert_eq!(
-            hub.resolve(&of("hf://a/b"), "c0", "x/a #?%é.pt"),
-            "http://h/p/a/b/resolve/c0/x/a%20%23%3F%25%C3%A9.pt"
-        );
-        assert_eq!(hub.page(&data), "http://h/p/datasets/a/b");
     }
 }

@@ -8,6 +8,7 @@
 //! Sources: the client `huggingface_hub` 2.4 (`file_download.py`, `hf_api.py`, `utils/_auth.py`), and
 //! the documentation of the Hub (<https://huggingface.co/docs/hub/api>).
 
+mod addresses;
 mod endpoint;
 mod listing;
 mod location;
