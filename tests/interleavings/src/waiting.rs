@@ -9,9 +9,3 @@ type StopCheck = dyn Fn() -> Result<()> + Send + Sync;
 pub(crate) fn stoppable<T>(_: Arc<StopCheck>, work: impl FnOnce() -> T) -> T {
     work()
 }
-
-/// Only so that the unit tests of the modules compile; they are not run here.
-#[cfg(test)]
-pub(crate) fn current() -> Option<Arc<StopCheck>> {
-    None
-}
