@@ -46,7 +46,7 @@ stats --fail-on could not check everything, and found nothing wrong.";
 
 /// Opens, explains and converts model checkpoints
 ///
-/// Reads Cerebras HDF5 (.mdl), PyTorch (.pt, .pth, .bin, .ckpt), safetensors, TensorFlow, NumPy
+/// Reads Cerebras HDF5 (.mdl) and Cerebras S3, PyTorch (.pt, .pth, .bin, .ckpt), safetensors, TensorFlow, NumPy
 /// array (.npy), NumPy archive (.npz), Keras, GGUF, Flax msgpack, Python pickle (.pkl) and any other
 /// HDF5, and folders of many ranks: PyTorch distributed checkpoint, PyTorch FSDP ranks, DeepSpeed
 /// and safetensors of ranks; `statelens formats` says which of them it writes.

@@ -32,9 +32,10 @@ use statelens_fixtures::busy;
 static ALLOCATOR: PeakAlloc = PeakAlloc;
 
 /// Folders with fixtures of formats that are not named after the id of one.
-const FOLDERS: [&str; 14] = [
+const FOLDERS: [&str; 15] = [
     "attacks",
     "cerebras",
+    "cerebras_s3/seed",
     "dcp_ranks",
     "dcp_single",
     "gguf_split",

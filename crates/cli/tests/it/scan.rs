@@ -90,6 +90,8 @@ fn scan_finds_code_in_hdf5() {
 /// the finding is right.
 const REAL: &[(&str, &str, &str)] = &[
     ("cerebras/errors/", "damage", BROKEN),
+    ("cerebras_s3/", "damage", "objects in files of other names"),
+    ("cerebras_s3/evil/", "danger", "made to be hostile"),
     ("cerebras/v2.10.0/custom.mdl", "danger", CODE),
     ("cerebras/v2.10.0/custom.pt", "unknown code", CLASS),
     (
@@ -120,6 +122,7 @@ const REAL: &[(&str, &str, &str)] = &[
     ("folders/shard_cut/", "damage", BROKEN),
     ("gguf/x_", "damage", BROKEN),
     ("keras/k3_sharded.weights.json.expected.json", "damage", "it looks like an index of shards"),
+    ("quantized_torch/torchao_", "unknown code", CLASS),
     ("recipes/", "unknown code", "the configuration of a model with its own code"),
     ("reports/gguf_odd/dup_", "damage", BROKEN),
     ("reports/h5_links/outer.h5", "unknown code", OUTSIDE),

@@ -23,9 +23,11 @@ pub(crate) fn read(
     let mut builder = Builder::new(limits);
     let mut findings = header.findings;
     let mut entries: Vec<(DictKey, ValueId)> = room::vec(header.tensors.len() as u64)?;
+    // Only metadata can refer to a tensor by name.
+    let places = if header.metadata.is_empty() { HashMap::new() } else { header.places };
     // The names that metadata adds to those of the tensors.
     let mut names: HashSet<Text> = HashSet::new();
-    let mut is_new = |name: &Text| !header.places.contains_key(name) && names.insert(name.clone());
+    let mut is_new = |name: &Text| !places.contains_key(name) && names.insert(name.clone());
     let data = (header.data, header.there);
     for entry in header.tensors {
         let name = entry.name.clone();
@@ -37,7 +39,7 @@ pub(crate) fn read(
     let mut plain = Vec::new();
     for (name, text) in header.metadata {
         // `save_model` records tied weights as the name that was dropped and the one that was kept.
-        let target = header.places.get(&text).and_then(|at| entries.get(*at as usize));
+        let target = places.get(&text).and_then(|at| entries.get(*at as usize));
         match target.map(|(_, id)| *id) {
             Some(target) if is_new(&name) => {
                 let id = builder.push(Value::Link(target))?;
