@@ -239,7 +239,8 @@ fn formats() -> PossibleValuesParser {
     let name = |writing: &'static Writing| {
         PossibleValue::new(writing.id).aliases(writing.aliases()).help(writing.label)
     };
-    statelens::parts::formats::writings().map(name).collect::<Vec<_>>().into()
+    let objects = statelens::parts::formats::object_writings();
+    statelens::parts::formats::writings().chain(objects).map(name).collect::<Vec<_>>().into()
 }
 
 /// Returns the choices that any writable format offers.

@@ -202,12 +202,14 @@ impl Bucket {
     pub(crate) fn check(&self, answer: &Answer, key: &str) -> Result<()> {
         let error = match answer.status {
             200..=299 => return Ok(()),
-            404 => Error::io("the object does not exist")
+            // Damage, so that the others are still read.
+            404 => Error::damaged("the object does not exist")
                 .coded(NOT_FOUND)
                 .advice("Check the bucket and the key."),
             401 | 403 => Error::io("the store denies you access")
                 .advice("Check the credentials in the environment, and their permissions."),
-            409 | 412 => exists(),
+            412 => Error::io("the object has changed since it was opened").advice("Open it again."),
+            409 => exists(),
             301 | 307 => {
                 let region = answer.header("x-amz-bucket-region").unwrap_or("another region");
                 Error::io(format!("the bucket is in {region}"))

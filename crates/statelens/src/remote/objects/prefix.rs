@@ -58,7 +58,8 @@ fn files(
 
 /// Explains that there is neither an object nor a checkpoint at an address.
 pub(crate) fn nothing_there(error: Error, url: &str) -> Error {
-    match s3::split(url).is_some_and(|(_, key)| s3::may_be_prefix(key)) {
+    let is_absent = error.what().contains("does not exist");
+    match is_absent && s3::split(url).is_some_and(|(_, key)| s3::may_be_prefix(key)) {
         true => error.advice(
             "Check the bucket and the key. There is no object with this key, and no \
              `__METADATA__` of a Cerebras checkpoint below it.",
