@@ -24,7 +24,10 @@ pub(crate) fn read(
     let mut findings = header.findings;
     let mut entries: Vec<(DictKey, ValueId)> = room::vec(header.tensors.len() as u64)?;
     // Only metadata can refer to a tensor by name.
-    let places = if header.metadata.is_empty() { HashMap::new() } else { header.places };
+    let mut places = header.places;
+    if header.metadata.is_empty() {
+        places = HashMap::new();
+    }
     // The names that metadata adds to those of the tensors.
     let mut names: HashSet<Text> = HashSet::new();
     let mut is_new = |name: &Text| !places.contains_key(name) && names.insert(name.clone());

@@ -413,7 +413,7 @@ mod tests {
         let columns = TableColumns::new(2_000.0, others.clone()).compact(2_000.0, &keys);
         let needed = keys.flat + PADDING + KEY_GAP;
         assert!(needed > MAX_KEY && columns.key == needed, "{needed}");
-        let table = needed + 170.0 + ROW_PADDING;
+        let table = ROW_PADDING + needed + 170.0;
         assert!(columns.style().ends_with(&format!("px 63px 107px;--table:{table}px")));
         // Narrower tables are filled.
         let columns = TableColumns::new(900.0, others.clone()).compact(900.0, &keys);
