@@ -414,7 +414,7 @@ mod tests {
         let needed = keys.flat + PADDING + KEY_GAP;
         assert!(needed > MAX_KEY && columns.key == needed, "{needed}");
         let table = ROW_PADDING + needed + 170.0;
-        assert!(columns.style().ends_with(&format!("px 63px 107px;--table:{table}px")));
+        assert!(columns.style().ends_with(&format!("px) 63px 107px;--table:{table}px")));
         // Narrower tables are filled.
         let columns = TableColumns::new(900.0, others.clone()).compact(900.0, &keys);
         assert_eq!(columns, TableColumns::new(900.0, others));
