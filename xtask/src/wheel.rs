@@ -65,7 +65,7 @@ pub(crate) fn make(
 }
 
 /// Installs a wheel as a user would, into a new environment that has nothing else, without any
-/// network, and runs what is in it. Returns the environment.
+/// network, and runs its code. Returns the environment.
 pub(crate) fn install(wheel: &Path, folder: &Path) -> Result<Venv> {
     if folder.exists() {
         fs::remove_dir_all(folder)?;

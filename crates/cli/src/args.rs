@@ -336,7 +336,7 @@ pub(crate) struct Common {
 
 #[derive(Debug, Args)]
 pub(crate) struct Serve {
-    /// The folder whose checkpoints can be opened; without it, only what is dropped on the page
+    /// The folder whose checkpoints can be opened; without it, only files dropped on the page
     #[arg(value_name = "DIR")]
     pub(crate) folder: Option<PathBuf>,
 

@@ -7,7 +7,7 @@ use statelens_checkpoint::{
     contiguous_strides, numel,
 };
 
-/// The maximum number of layers that a tensor is taken apart into.
+/// The maximum number of layers in one tensor.
 const MAX_LAYERS: u64 = 1 << 14;
 
 /// Returns a copy in which each tensor with all layers of a model (`decoder.layers.mlp.weight` of

@@ -431,7 +431,7 @@ mod tests {
 
     #[test]
     fn lists_compressed_tar_archives_whole() {
-        // Longer than what is read ahead of a header, and with a name longer than a header.
+        // Longer than the read-ahead of a header, and with a name longer than a header.
         let noise = |at: u32| at.wrapping_mul(0x9e37_79b9).rotate_left(at % 31) as u8;
         let long: Vec<u8> = (0..1 << 20).map(noise).collect();
         let name = format!("m/{}/b.pt", "n".repeat(90));

@@ -11,7 +11,7 @@ const PER_BYTE: u64 = 100;
 /// nanosecond of one core: a step of a loop over bytes, or a comparison. A scan has one budget, and
 /// every search in it spends from it.
 ///
-/// Once a request exceeds what is left, the budget is exhausted for good.
+/// Once a request exceeds the rest, the budget is exhausted for good.
 #[derive(Debug, Clone)]
 pub(crate) struct Budget {
     left: u64,

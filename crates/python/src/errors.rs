@@ -114,7 +114,7 @@ fn class(error: &Error) -> &'static str {
     }
 }
 
-/// Returns the parameter of a function in Python that stands for a setting.
+/// Returns the parameter in Python of a setting.
 pub(crate) fn parameter(setting: Setting) -> &'static str {
     match setting {
         Setting::AbortJob => "`pystatelens.job.abort`",

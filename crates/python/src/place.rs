@@ -229,7 +229,7 @@ pub(crate) fn dequantized(
     opened.map(NativeCheckpoint::from)
 }
 
-/// Returns the number of bytes that a text such as `20GB` stands for.
+/// Returns the number of bytes in a text such as `20GB`.
 #[pyfunction]
 pub(crate) fn parse_size(py: Python<'_>, text: &str) -> PyResult<u64> {
     size(text).map_err(|error| raised(py, &error))

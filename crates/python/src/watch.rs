@@ -31,7 +31,7 @@ pub(crate) struct Watch {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Figures {
     done: u64,
-    /// The last known total, which stands for that of steps without one.
+    /// The last known total, for steps without one.
     total: u64,
     /// The total whose end was reported.
     ended: Option<u64>,

@@ -245,8 +245,8 @@ pub(crate) fn packed_weights(source: &Checkpoint) -> Result<Vec<PackedWeight>> {
     Ok(weights)
 }
 
-/// Returns the numbers of a weight, and what was inferred. Reports shapes that contradict each other
-/// now, not when values are read.
+/// Returns the numbers of a weight and the inferred settings. Reports shapes that contradict each
+/// other now, not when values are read.
 fn numbers(source: &Checkpoint, codes: &Tensor, made: Made) -> Result<(Tensor, Vec<String>)> {
     let tensor = Tensor {
         requires_grad: codes.requires_grad,

@@ -40,7 +40,7 @@ const LAYER: [(&str, &[&str]); 22] = [
     ("ffn_gate_shexp", &["mlp.shared_expert.gate_proj", "mlp.shared_experts.gate_proj"]),
     ("ffn_up_shexp", &["mlp.shared_expert.up_proj", "mlp.shared_experts.up_proj"]),
     ("ffn_down_shexp", &["mlp.shared_expert.down_proj", "mlp.shared_experts.down_proj"]),
-    // An asterisk stands for the number of an expert. Without it, the experts are one tensor.
+    // An asterisk replaces the number of an expert. Without it, the experts are one tensor.
     ("ffn_gate_exps", &["mlp.experts.*.gate_proj", "block_sparse_moe.experts.*.w1"]),
     ("ffn_up_exps", &["mlp.experts.*.up_proj", "block_sparse_moe.experts.*.w3"]),
     (
@@ -176,7 +176,7 @@ impl OtherNames {
     }
 }
 
-/// Returns Hugging Face's name of a tensor. An asterisk stands for the number of an expert.
+/// Returns Hugging Face's name of a tensor. An asterisk replaces the number of an expert.
 fn original(name: &str, others: &OtherNames) -> Option<String> {
     let found = |names: &[(&str, &[&str])], own: &str, before: &str| {
         let (_, names) = names.iter().find(|(known, _)| *known == own)?;

@@ -16,7 +16,7 @@ pub struct QuantisedWeight {
     pub scheme: String,
     /// The flat keys of the tensors that it is stored as, the codes first.
     pub parts: Vec<String>,
-    /// What was inferred from shapes, because no settings say it.
+    /// Settings inferred from shapes, because the config lacks them.
     pub inferred: Vec<String>,
     /// Whether its values are indices into a codebook, because its numbers are not known.
     #[serde(skip)]
@@ -61,7 +61,7 @@ pub(crate) struct Found<'a> {
 pub(crate) struct Made {
     pub(crate) of: Dequantised,
     pub(crate) shape: Vec<u64>,
-    /// What was inferred from shapes, because no settings say it.
+    /// Settings inferred from shapes, because the config lacks them.
     pub(crate) inferred: Vec<String>,
 }
 

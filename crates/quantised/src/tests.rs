@@ -282,7 +282,7 @@ fn says_what_is_inferred() {
         let found = view(&stored);
         assert_eq!(found.weights[0].inferred, inferred, "{name}");
     }
-    // The second version can't be told from the first one without a config.
+    // Without a config, the two versions look alike.
     let second = |files| {
         let stored = open(files);
         let found = view(&stored);

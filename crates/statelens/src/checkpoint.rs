@@ -309,7 +309,7 @@ impl Checkpoint {
     }
 
     /// Returns a copy for showing values: weights that are stored as several tensors are one of
-    /// float32, beside their scales. `None` if there are none.
+    /// float32, next to their scales. `None` if no weight is quantised.
     pub fn with_quantised_shown(&self) -> Result<Option<(Self, Vec<QuantisedWeight>)>> {
         let _call = self.call();
         self.inner.room(600)?;

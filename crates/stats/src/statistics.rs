@@ -72,7 +72,7 @@ impl Statistics {
         self.count > 0 && (infinite == self.count || one)
     }
 
-    /// Returns the bits of the figures that tell tensors apart: those of equal tensors are the same.
+    /// Returns the bits of the figures that distinguish tensors: equal tensors have equal bits.
     pub fn bits(&self) -> [u64; 17] {
         let double = |value: Option<f64>| value.map_or(u64::MAX, f64::to_bits);
         let index = |index: Option<u64>| index.unwrap_or(u64::MAX);

@@ -31,7 +31,7 @@ pub fn grain(tensor: &Tensor) -> Option<u64> {
         }
         Layout::Dequantised(of) => {
             let [_, rows, columns] = of.shape;
-            // Codes of several rows share a word if rows are the columns of what is stored.
+            // Codes of several rows share a word if rows are the columns of the stored matrix.
             let elements = if of.swapped { rows.checked_mul(SWAPPED_ROWS)? } else { columns };
             Some(elements).filter(|elements| *elements > 0)
         }

@@ -121,7 +121,7 @@ impl GuidedConfig {
     /// Returns the config as JSON.
     ///
     /// # Errors
-    /// What is missing or does not fit, as a sentence.
+    /// The missing or misfitting part, as a sentence.
     pub fn text(&self, values: &[String]) -> Result<String, String> {
         let mut lines = vec![format!("\"model_type\": \"{}\"", self.family)];
         if LLAMAS.contains(&self.family) {

@@ -6,7 +6,7 @@ use crate::page::model::actor::Actor;
 use crate::protocol::ToWorker;
 use crate::state::fmt;
 
-/// Renders how many bytes are kept, with a button that removes them; nothing if there are none.
+/// Renders how many bytes are kept, with a button that removes them; nothing without outputs.
 pub(crate) fn kept_outputs(actor: &Actor, bytes: u64) -> Html {
     if bytes == 0 {
         return html! {};

@@ -49,7 +49,7 @@ pub enum RailOrder {
     Name,
     /// The largest first.
     Size,
-    /// The worst grade first, then what was not checked.
+    /// The worst grade first, then files that were not checked.
     Grade,
 }
 

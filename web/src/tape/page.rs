@@ -30,7 +30,7 @@ pub struct TapeProps {
     /// The range that was brushed.
     #[prop_or_default]
     pub range: Option<(u64, u64)>,
-    /// Returns the name of what is at a byte, shown under the pointer.
+    /// Returns the name of the entry at a byte, shown under the pointer.
     #[prop_or_default]
     pub namer: Option<Callback<u64, Option<String>>>,
     /// Called with a range of bytes that was dragged over.

@@ -55,7 +55,7 @@ impl TapeZoom {
         1.0 / (self.to - self.from)
     }
 
-    /// Zooms by a factor around a place, given as a fraction of what is shown.
+    /// Zooms by a factor around a place, given as a fraction of the visible range.
     pub fn zoomed(self, factor: f64, place: f64) -> Self {
         let wide = self.to - self.from;
         let next = (wide / factor).clamp(Self::LEAST, 1.0);
@@ -63,7 +63,7 @@ impl TapeZoom {
         Self { from, to: from + next }
     }
 
-    /// Returns the byte at a fraction of what is shown.
+    /// Returns the byte at a fraction of the visible range.
     pub fn byte(self, place: f64, total: u64) -> u64 {
         ((self.from + place.clamp(0.0, 1.0) * (self.to - self.from)) * total as f64) as u64
     }

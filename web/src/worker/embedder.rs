@@ -106,7 +106,7 @@ struct Inner {
 struct Blocks {
     /// By number; each with the latest request of the page that used it.
     blocks: BTreeMap<u64, (u64, Vec<u8>)>,
-    /// The end of what was requested last, and the length of it.
+    /// The end and the length of the last request.
     last: (u64, u64),
     /// Why the file could not be read, and the request of the page at that time.
     failure: Option<(u64, Error)>,

@@ -85,7 +85,7 @@ fn check(wheel: &Path, target: &str) -> Result<()> {
     Ok(())
 }
 
-/// Installs a wheel into an empty environment, and runs what is in it.
+/// Installs a wheel into an empty environment, and runs its code.
 fn try_wheel(wheel: &Path) -> Result<()> {
     let venv = wheel::install(wheel, &empty("wheel-environment")?)?;
     super::try_command(&venv.program("statelens"), &empty("wheel-folder")?)

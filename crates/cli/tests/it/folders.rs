@@ -115,7 +115,7 @@ fn no_index_is_written_for_shards_that_are_not_whole() {
     }
 }
 
-/// A file stands for its checkpoint: other files of the folder are not judged.
+/// A named file selects its checkpoint: other files of the folder are not judged.
 #[test]
 fn a_file_is_checked_with_its_set() {
     let copy = copy("llama_three_shards");

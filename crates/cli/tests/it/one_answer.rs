@@ -151,7 +151,7 @@ fn code_names_what_the_library_finds() {
         ("torch_crafted/deflated.pt", "f", "weights_only=True)\n"),
         // An opcode that `weights_only` refuses.
         ("torch/zip_cyclic.pt", "w", "np.memmap("),
-        // Each file of a bundle stands for all.
+        // Any file of a bundle opens all of it.
         ("tf/saver_v2_basic/checkpoint", "layer1/kernel", "/model.ckpt-200\")"),
         ("tf/merged/m.data-00000-of-00002", "w1", "/merged/m\")"),
         ("hdf5/vlen_e.h5", "vi.3", "file[\"vi\"][3]"),

@@ -246,7 +246,7 @@ fn finds_faults_of_scales() {
     assert_eq!(run(["stats", &gguf, "--fail-on", "nan,inf,constant"]).code, Some(0));
 }
 
-/// The JSON of a conversion lists what was dequantised.
+/// The JSON of a conversion lists the dequantised weights.
 #[test]
 fn conversions_list_what_was_dequantised() {
     let folder = Folder::new();

@@ -145,7 +145,7 @@ fn tokenizer(set: &ShardSet, shard: &Shard, findings: &mut Findings<'_>) {
     for name in TOKEN_IDS {
         let name = format!("tokenizer.ggml.{name}_token_id");
         let id = text_of(shard, &name).and_then(|text| text.parse::<u64>().ok());
-        // An id of -1, or the largest one, stands for none.
+        // The ids -1 and the largest one mean that no token is set.
         if let Some(id) = id.filter(|id| *id >= tokens && *id < u64::from(u32::MAX)) {
             let text = format!(
                 "`{name}` in {} is {}, and there are {} tokens",

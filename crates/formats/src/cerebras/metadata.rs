@@ -266,7 +266,7 @@ impl ObjectFacts {
         Ok(Self::of(&document, document.root()))
     }
 
-    /// Returns these facts, with those of `other` where there are none.
+    /// Returns these facts, completed with those of `other`.
     pub(super) fn or(self, other: Self) -> Self {
         Self {
             class: self.class.or(other.class),

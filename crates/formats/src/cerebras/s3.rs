@@ -95,7 +95,7 @@ pub(crate) fn score(probe: &Probe<'_>) -> Score {
     let is_named = base(probe.name()) == NAME;
     match is_pickle && (is_named || head.windows(spec.len()).any(|name| name == spec)) {
         true => Score::Exact,
-        // The reader says what is wrong with it.
+        // The reader reports its faults.
         false if is_named => Score::Named,
         false => Score::No,
     }
@@ -249,7 +249,7 @@ fn checks(_: &Checkpoint, files: &FileSet, limits: &Limits) -> Result<Option<Che
     Ok(Some(checks))
 }
 
-/// Adds what is wrong with an object, its header, or its frame.
+/// Adds the faults of an object, its header, and its frame.
 fn compare(
     files: &FileSet,
     id: FileId,

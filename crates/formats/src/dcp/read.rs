@@ -418,7 +418,7 @@ impl<'a> DcpReading<'a> {
         }
     }
 
-    /// Returns the line about the checkpoint: ranks, tensors, and what is missing.
+    /// Returns the line about the checkpoint: ranks, tensors, missing ranks.
     fn line(&self, files: &HashSet<&Text>) -> String {
         let ranks: HashSet<u64> =
             files.iter().filter_map(|file| rank_in(base(&file.to_lossy()))).collect();

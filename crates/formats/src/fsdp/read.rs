@@ -135,7 +135,7 @@ struct Reading<'a> {
     findings: Vec<Finding>,
     replicas: Vec<statelens_checkpoint::Replica>,
     tensors: u64,
-    /// What is missing, for the line about the checkpoint.
+    /// The missing ranks, for the line about the checkpoint.
     summary: String,
     mesh: String,
     ranks: u64,

@@ -125,11 +125,11 @@ impl JoinedTensor {
     }
 }
 
-/// Collects what is wrong with the tensors of a checkpoint in pieces.
+/// Collects the faults of the tensors of a checkpoint in pieces.
 #[derive(Debug)]
 pub(crate) struct Joining<'a> {
     files: &'a FileSet,
-    /// What is missing, such as `rank 2 of 4`; empty if nothing is known to be missing.
+    /// The missing ranks or files, such as `rank 2 of 4`; empty if none are known to be missing.
     absent: String,
     /// The names of the missing files, as far as they are known.
     missing: Vec<String>,

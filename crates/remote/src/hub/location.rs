@@ -166,7 +166,7 @@ impl HubLocation {
             let word = word(at)?;
             PAGES.iter().find(|(known, _)| *known == word).map(|(_, is_file)| *is_file)
         };
-        // Old models have no owner. Only a further word tells such a page from that of a user.
+        // Old models have no owner. Only a further word distinguishes such a page from a user's.
         let length = if known(1).is_some() && known(2).is_none() { 1 } else { 2 };
         let is_file = known(length);
         let id = match (length, word(0), word(1)) {

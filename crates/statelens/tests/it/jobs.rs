@@ -400,7 +400,7 @@ fn changed_paths_are_refused() {
     assert_eq!(fs::read(&victim).unwrap(), b"mine");
 }
 
-/// The result of a task that stands for another, or was changed.
+/// The result of another task, or a changed one.
 #[test]
 fn results_of_other_tasks_are_refused() {
     let folder = tempfile::tempdir().unwrap();

@@ -361,7 +361,7 @@ fn value_section(
     }
 }
 
-/// Largest size in bytes of a tensor whose columns are read when they are asked for.
+/// Largest size in bytes of a tensor whose columns are read on request.
 const MAX_COLUMN: u64 = 64_000_000;
 
 /// Renders the selected value: its index, all its digits, its bits and its byte, with buttons that

@@ -310,7 +310,7 @@ impl Actor {
     }
 }
 
-/// Opens the dialog of a file input. An embedded page opens only what is offered to it.
+/// Opens the dialog of a file input. An embedded page opens offered files only.
 pub(crate) fn click(input: &NodeRef) {
     if is_embedded() {
         return;

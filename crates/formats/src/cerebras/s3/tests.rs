@@ -434,7 +434,7 @@ fn written_objects_and_headers_are_those_of_the_library() {
             let key = &file.name[top.len()..];
             if key != METADATA {
                 let described = file.source.described().unwrap().unwrap();
-                // The library's pickles have frames and a memo, which nobody needs.
+                // The library's pickles also have frames and memo entries that are never read.
                 if described.metadata.as_ref().unwrap().contains("ObjectSerializer") {
                     continue;
                 }
@@ -443,7 +443,7 @@ fn written_objects_and_headers_are_those_of_the_library() {
                 assert_eq!(headers.get(key), described.metadata.as_ref(), "{name} {key}");
             }
         }
-        // What was written opens with the same values, and its first form is not a checkpoint.
+        // The written objects open with the same values; without the last object they do not open.
         let first = first_metadata(&metadata).unwrap();
         for (metadata, is_complete) in [(metadata, true), (first, false)] {
             let mut files = FileSet::single(format!("{top}{METADATA}"), Memory::from(metadata));

@@ -97,7 +97,7 @@ const fn is_end(byte: u8) -> bool {
     super::names::is_name(byte) || matches!(byte, b'\\' | b'\n' | op::MEMOIZE)
 }
 
-/// Finds the candidates in a range. Bit `j` of mask `i` stands for the place `32 * i + j` in it.
+/// Finds the candidates in a range. Bit `j` of mask `i` is the place `32 * i + j` in it.
 pub(super) fn find(bytes: &[u8], range: &Range<usize>, masks: &mut Vec<u32>) {
     masks.clear();
     masks.resize(range.len().div_ceil(LANES), 0);

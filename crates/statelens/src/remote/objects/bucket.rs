@@ -39,7 +39,7 @@ static AGENT: LazyLock<Agent> = LazyLock::new(|| {
     config.new_agent()
 });
 
-/// A bucket, with what is needed to make requests to it.
+/// A bucket, with the settings and keys of requests to it.
 #[derive(Clone)]
 pub(crate) struct Bucket(Arc<Config>);
 

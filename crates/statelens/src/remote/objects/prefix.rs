@@ -18,7 +18,7 @@ const HDF5: &[u8] = b"\x89HDF";
 /// that of a bucket of S3, or if there is no `__METADATA__`: it may be that of a file.
 pub(crate) fn open(url: &str, scratch: &Arc<dyn Scratch>) -> Result<Option<FileSet>> {
     let Some((name, key)) = s3::split(url) else { return Ok(None) };
-    // The metadata itself stands for the checkpoint.
+    // The address of the metadata opens the checkpoint.
     let key = key.strip_suffix(METADATA).and_then(|key| key.strip_suffix('/')).unwrap_or(key);
     if name.is_empty() || !s3::may_be_prefix(key) {
         return Ok(None);
@@ -28,7 +28,7 @@ pub(crate) fn open(url: &str, scratch: &Arc<dyn Scratch>) -> Result<Option<FileS
     let other = key.strip_suffix('/');
     for key in std::iter::once(key).chain(other) {
         let metadata = bucket.read_start(&format!("{key}/{METADATA}"), MAX_METADATA)?;
-        // A server that ignores what is below a file has sent the file.
+        // A server that ignores the rest of a path has sent the file.
         if let Some(metadata) = metadata.filter(|bytes| !bytes.starts_with(HDF5)) {
             return files(&bucket, &format!("s3://{name}/{key}"), key, metadata, scratch).map(Some);
         }
@@ -43,7 +43,7 @@ fn files(
     metadata: Vec<u8>,
     scratch: &Arc<dyn Scratch>,
 ) -> Result<FileSet> {
-    // Opening the checkpoint reports what is wrong with the metadata.
+    // Opening the checkpoint reports faults of the metadata.
     let objects = s3::objects(&metadata, address).unwrap_or_default();
     let mut files = FileSet::default().noting_missed().with_scratch(scratch.clone());
     files.push_remote(format!("{address}/{METADATA}"), Arc::new(Memory::from(metadata)), None);
