@@ -14,8 +14,32 @@ async function compile(address) {
   }
 }
 
-async function run({ script, module }) {
+/**
+ * Returns the function that loads the rest of the program, which imports from the `main` part. The program calls it in the
+ * middle of a computation, so it waits for the file.
+ */
+function restAt(address) {
+  return (main) => {
+    const request = new XMLHttpRequest();
+    request.open("GET", address, false);
+    // A window that waits gets text only: one letter for each byte.
+    request.overrideMimeType("text/plain; charset=x-user-defined");
+    try {
+      request.send();
+    } catch {
+      // The status is 0.
+    }
+    if (request.status !== 200) throw new Error("A part of Statelens could not be loaded.");
+    const text = request.responseText;
+    const bytes = new Uint8Array(text.length);
+    for (let at = 0; at < bytes.length; at += 1) bytes[at] = text.charCodeAt(at);
+    return new WebAssembly.Instance(new WebAssembly.Module(bytes), { main });
+  };
+}
+
+async function run({ script, module, rest }) {
   const { default: init } = await import(script);
+  globalThis.loadRest = restAt(rest);
   return init({ module_or_path: module });
 }
 
@@ -25,7 +49,7 @@ if (globalThis.document) {
     addEventListener(event, (dropped) => dropped.preventDefault());
   }
   // The build names the program's files in this script's own tag, so that no inline script is needed.
-  const { js, wasm } = document.querySelector("script[data-wasm]").dataset;
+  const { js, wasm, rest } = document.querySelector("script[data-wasm]").dataset;
   const absolute = (address) => new URL(address, document.baseURI).href;
   if (globalThis.hasSimd()) {
     try {
@@ -33,6 +57,8 @@ if (globalThis.document) {
       globalThis.program = {
         script: absolute(js),
         module: await compile(absolute(wasm)),
+        // Only the small page has one.
+        rest: rest && absolute(rest),
         worker: import.meta.url,
         options: { type: "module" },
       };

@@ -5,6 +5,16 @@ async function unpacked(id) {
   return new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
 }
 
+async function compiled(id) {
+  const wasm = new Response(await unpacked(id), { headers: { "Content-Type": "application/wasm" } });
+  return WebAssembly.compileStreaming(wasm);
+}
+
+async function run({ module, rest }) {
+  globalThis.loadRest = (main) => new WebAssembly.Instance(rest, { main });
+  await init({ module_or_path: module });
+}
+
 if (globalThis.document) {
   // A file that is dropped before the page listens must not replace the page.
   for (const event of ["dragover", "drop"]) {
@@ -13,17 +23,18 @@ if (globalThis.document) {
   /** Returns a bundled example or a file of a model family. */
   globalThis.embedded = async (path) => new Response(await unpacked(path)).blob();
   if (globalThis.hasSimd()) {
-    const wasm = new Response(await unpacked("wasm"), { headers: { "Content-Type": "application/wasm" } });
     const script = new Blob([document.getElementById("program").textContent], { type: "text/javascript" });
     // The page hands this to the worker that it starts.
     globalThis.program = {
-      module: await WebAssembly.compileStreaming(wasm),
+      module: await compiled("wasm"),
+      // Only the small page is split.
+      rest: document.getElementById("rest") && (await compiled("rest")),
       worker: URL.createObjectURL(script),
       // Browsers do not start module workers for a page from disk.
       options: { type: "classic" },
     };
-    await init({ module_or_path: globalThis.program.module });
+    await run(globalThis.program);
   }
 } else {
-  addEventListener("message", ({ data }) => init({ module_or_path: data.module }), { once: true });
+  addEventListener("message", ({ data }) => run(data), { once: true });
 }

@@ -41,6 +41,50 @@ test("a checkpoint opens, its values are read, and it converts (core)", async ()
   });
 });
 
+test("what plans and writes is loaded once, when it is first needed", async () => {
+  await withPage(browser, async (page) => {
+    const requested = [];
+    page.context().on("request", (request) => requested.push(request.url()));
+    const rest = await page.evaluate(() => document.querySelector("script[data-wasm]").dataset.rest);
+    const loaded = () => requested.filter((url) => url.endsWith("_rest.wasm")).length;
+    await page.setInputFiles("#choose-files", fixture("torch/zip_training_ckpt.pt"));
+    await page.waitForSelector("#work .row");
+    await page.click(".row:not(.grp)");
+    await page.waitForSelector(".insp .facts");
+    await page.keyboard.press("Escape");
+    await page.click("#scan");
+    await page.waitForSelector("#scanned");
+    assert.equal(loaded(), 0, "opening, inspecting and reading do without it");
+    await page.keyboard.press("c");
+    await page.waitForSelector(".plan:not(.late)");
+    await page.click("#write:not([disabled])");
+    await page.waitForSelector("#convert-done");
+    await page.keyboard.press("Escape");
+    await page.keyboard.press("v");
+    await page.click("#verify-begin");
+    await page.waitForSelector("#verify-done");
+    // Only the small page is in two parts.
+    assert.equal(loaded(), rest ? 1 : 0);
+  });
+});
+
+test("a part that can't be loaded is reported, and the file can be opened again", async () => {
+  await withPage(browser, async (page) => {
+    if (!(await page.evaluate(() => document.querySelector("script[data-wasm]").dataset.rest))) return;
+    await page.context().route("**/*_rest.wasm", (route) => route.abort());
+    await page.setInputFiles("#choose-files", fixture("torch/zip_training_ckpt.pt"));
+    await page.waitForSelector("#work .row");
+    await page.keyboard.press("c");
+    await page.getByText("A part of Statelens could not be loaded.").first().waitFor();
+    await page.getByText("Check the connection").first().waitFor();
+    await page.context().unroute("**/*_rest.wasm");
+    await page.setInputFiles("#choose-files", fixture("torch/zip_training_ckpt.pt"));
+    await page.waitForSelector("#work .row");
+    await page.keyboard.press("c");
+    await page.waitForSelector(".plan:not(.late)");
+  });
+});
+
 /** Simulates a browser without SIMD, which finds a program with vectors invalid. Runs in the page. */
 function withoutSimd() {
   WebAssembly.validate = () => false;

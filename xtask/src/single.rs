@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::built::{base64, built, files_under, gzip, integrity};
 use crate::project;
-use crate::site::{Asset, Description};
+use crate::site::{Asset, Description, REST_END};
 
 /// Makes the file from a built site, and returns its path.
 pub(crate) fn build(site: &Path) -> Result<PathBuf> {
@@ -52,6 +52,10 @@ fn single(site: &Path, root: &Path) -> Result<String> {
         );
     }
     let mut packed = format!("{}\n", data("wasm", &wasm)?);
+    if let Ok(rest) = built(site, "statelens-app", REST_END) {
+        let rest = fs::read(&rest).with_context(|| format!("reading {}", rest.display()))?;
+        packed.push_str(&format!("{}\n", data("rest", &rest)?));
+    }
     for folder in ["examples", "families", "configs"] {
         for file in files_under(&site.join(folder))? {
             let bytes = fs::read(site.join(folder).join(&file))?;

@@ -13,6 +13,7 @@ use yew::Callback;
 
 use crate::messages::{LOCK, PREVIEW_KEYS, envelope, get, message, set};
 use crate::page::embed::{connect, is_embedded};
+use crate::protocol::error::{ErrorKind, ErrorText};
 use crate::protocol::job::JobKind;
 use crate::protocol::{FILES, FromWorker, HANDLE, JobMessage, PORT, ToWorker};
 use crate::rows::PackedRows;
@@ -25,6 +26,10 @@ const TIMEOUT: u32 = 1_500;
 const PREVIEW_ABOVE: u32 = 5_000;
 /// Milliseconds that a browser needs to draw the preview.
 const FRAMES: u32 = 30;
+
+/// The message of the error that `web/boot.js` throws if the browser can't load the second part of
+/// the program.
+const NOT_LOADED: &str = "A part of Statelens could not be loaded.";
 
 /// A message of the worker with its session and job, and the attached files or handle.
 pub type WorkerMessage = (JobMessage<FromWorker>, JsValue);
@@ -330,9 +335,20 @@ fn hold_tab_lock(tab: &str) {
     let _ = request.call2(&locks, &tab.into(), &until_gone);
 }
 
-fn crash_error(message: &str) -> crate::protocol::error::ErrorText {
-    crate::protocol::error::ErrorText {
-        kind: crate::protocol::error::ErrorKind::Unsupported,
+fn crash_error(message: &str) -> ErrorText {
+    if message.contains(NOT_LOADED) {
+        return ErrorText {
+            kind: ErrorKind::Io,
+            title: NOT_LOADED.into(),
+            text: "Check the connection, then open the file again. It was not changed.".into(),
+            file: String::new(),
+            offset: None,
+            lines: Vec::new(),
+            next: Vec::new(),
+        };
+    }
+    ErrorText {
+        kind: ErrorKind::Unsupported,
         title: "The reader stopped.".into(),
         text: "Statelens has a defect, or the browser ran out of memory. The file was not changed."
             .into(),
@@ -350,6 +366,14 @@ fn crash_error(message: &str) -> crate::protocol::error::ErrorText {
 mod tests {
     use super::*;
     use crate::protocol::job::JobEnd;
+
+    #[test]
+    fn a_part_that_was_not_loaded_is_no_defect() {
+        let error = crash_error(&format!("Uncaught Error: {NOT_LOADED}"));
+        assert_eq!((error.kind, error.title.as_str()), (ErrorKind::Io, NOT_LOADED));
+        assert!(error.text.starts_with("Check the connection"), "{}", error.text);
+        assert_eq!(crash_error("unreachable").title, "The reader stopped.");
+    }
 
     fn inner() -> BridgeState {
         BridgeState {

@@ -1,4 +1,5 @@
-//! Runs wasm-bindgen: writes `NAME.js` and `NAME_bg.wasm` for a compiled program.
+//! Runs wasm-bindgen: writes `NAME.js` and `NAME_bg.wasm` for a compiled program. `split` divides
+//! such a Wasm file into two.
 //!
 //! This is a separate program because its libraries take more than a minute to compile, and only
 //! building the page needs them. It takes those arguments of wasm-bindgen's own command that Trunk
@@ -6,15 +7,31 @@
 
 #![allow(clippy::print_stdout, reason = "its version is read from standard output")]
 
+mod split;
+
 use std::env;
+use std::fs;
 
 use anyhow::{Context as _, Result, bail};
 use wasm_bindgen_cli_support::Bindgen;
 
 fn main() -> Result<()> {
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    match arguments.as_slice() {
+        [command, program, main, rest, modules @ ..] if command == "split" => {
+            let wasm = fs::read(program).with_context(|| format!("reading {program}"))?;
+            let parts = split::split(&wasm, modules)?;
+            fs::write(main, parts.main).with_context(|| format!("writing {main}"))?;
+            fs::write(rest, parts.rest).with_context(|| format!("writing {rest}"))
+        }
+        _ => bind(arguments),
+    }
+}
+
+fn bind(arguments: Vec<String>) -> Result<()> {
     let mut bindgen = Bindgen::new();
     let mut files = (None, None);
-    for argument in env::args().skip(1) {
+    for argument in arguments {
         match argument.split_once('=').unwrap_or((&argument, "")) {
             ("--version", "") => {
                 println!("wasm-bindgen {}", wasm_bindgen_shared::version());

@@ -9,12 +9,16 @@
 //! | build | for | cargo profile |
 //! |---|---|---|
 //! | fast | `serve`, the tests | `page`: incremental, no LTO, hot crates optimised |
-//! | small | `dist`, `build`, `statelens.html` | `page-small`: fat LTO, optimised for size except hot crates; then wasm-opt, which also puts functions with similar names side by side: 4 % less after gzip |
+//! | small | `dist`, `build`, `statelens.html` | `page-small`: fat LTO, optimised for size except hot crates; split in two; then wasm-opt, which also puts functions with similar names side by side: 4 % less after gzip |
+//!
+//! The small program is split (`xtask/bindgen/src/split.rs`): what plans and writes outputs,
+//! compares, and verifies is in a second Wasm file, which the worker loads when it first calls such
+//! a function (`globalThis.loadRest` in `web/boot.js`). The service worker stores both files.
 //!
 //! Both use SIMD (`.cargo/config.toml`); a browser without it shows a message (`web/simd.js`).
 //! `web/app` is a few lines compiled at `opt-level = 3`: with fat LTO, loops are vectorised only if
 //! the last crate to be linked is optimised for speed. `cargo xtask test --all` counts the vector
-//! instructions and checks the page's size (`xtask/src/dist.rs`: at most 2,350,000 bytes after
+//! instructions and checks the page's size (`xtask/src/dist.rs`: at most 2,400,000 bytes after
 //! gzip).
 
 mod description;
@@ -122,6 +126,35 @@ fn compile(goal: Goal, description: &Description) -> Result<PathBuf> {
     Ok(folder.join(format!("{}.wasm", name_of(&program.manifest)?)))
 }
 
+/// Modules whose functions the small page loads when it first calls one of them. None is needed to
+/// open a checkpoint, or in the window.
+const REST: [&str; 24] = [
+    "statelens_formats::archive::write::",
+    "statelens_formats::cerebras::write::",
+    "statelens_formats::numpy::write::",
+    "statelens_formats::safetensors::write::",
+    "statelens_formats::tensorflow::write::",
+    "statelens_formats::torch::write::",
+    "statelens_hdf5::write::",
+    "statelens_recipes::config::convert::",
+    "statelens_recipes::config::family::",
+    "statelens_recipes::config::hooks::",
+    "statelens_recipes::config::operation::",
+    "statelens_recipes::config::plan::",
+    "statelens_recipes::config::releases::",
+    "statelens_recipes::conversion::",
+    "statelens_recipes::engine::rules::",
+    "statelens_recipes::language::",
+    "statelens_web::compare::worker::",
+    "statelens_web::convert::worker::",
+    "statelens_web::export::worker::",
+    "statelens_web::family::worker::plan::",
+    "statelens_web::family::worker::rows::",
+    "statelens_web::plan::worker::preview::",
+    "statelens_web::plan::worker::summary::",
+    "statelens_web::verify::worker::",
+];
+
 /// Returns the name of the package with that manifest.
 fn name_of(manifest: &str) -> Result<String> {
     let text = fs::read_to_string(project::root().join(manifest))
@@ -134,6 +167,8 @@ struct Bound {
     name: String,
     script: Vec<u8>,
     wasm: Vec<u8>,
+    /// The part of the program that is loaded when needed, if it is split.
+    rest: Option<Vec<u8>>,
 }
 
 /// Runs wasm-bindgen, and wasm-opt for the small site.
@@ -146,20 +181,40 @@ fn bind(goal: Goal, program: &Path, description: &Description) -> Result<Bound> 
     bindgen.arg(program).arg(format!("--out-dir={}", folder.display()));
     shell::run(bindgen.args(["--target=web", "--no-typescript"]))?;
     let name = program.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-    let (script, mut wasm) = (format!("{name}.js"), folder.join(format!("{name}_bg.wasm")));
+    let (script, wasm) = (format!("{name}.js"), folder.join(format!("{name}_bg.wasm")));
     for file in files_under(&folder)? {
         let known = file == Path::new(&script) || wasm.ends_with(&file);
         ensure!(known, "wasm-bindgen wrote {}, which the site has no place for", file.display());
     }
-    if goal == Goal::Small {
-        let optimized = folder.join("optimized.wasm");
+    let read = |path: &Path| fs::read(path).with_context(|| format!("reading {}", path.display()));
+    let text = String::from_utf8(read(&folder.join(&script))?).context("reading the script")?;
+    if goal == Goal::Fast {
+        return Ok(Bound { script: text.into(), wasm: read(&wasm)?, rest: None, name });
+    }
+    let parts = [folder.join("main.wasm"), folder.join("rest.wasm")];
+    let mut split = shell::command(setup::tools::wasm_bindgen()?);
+    shell::run(split.arg("split").arg(&wasm).args(&parts).args(REST))?;
+    let mut optimized = Vec::new();
+    for part in parts {
+        let to = part.with_extension("optimized.wasm");
         let mut wasm_opt = shell::command(setup::tools::wasm_opt()?);
         wasm_opt.args(&description.program()?.wasm_opt);
-        shell::run(wasm_opt.arg(&wasm).arg("-o").arg(&optimized))?;
-        wasm = optimized;
+        shell::run(wasm_opt.arg(&part).arg("-o").arg(&to))?;
+        optimized.push(read(&to)?);
     }
-    let read = |path: &Path| fs::read(path).with_context(|| format!("reading {}", path.display()));
-    Ok(Bound { script: read(&folder.join(script))?, wasm: read(&wasm)?, name })
+    let rest = optimized.pop();
+    let main = optimized.pop().context("the program was not split")?;
+    Ok(Bound { script: with_rest(&text)?.into(), wasm: main, rest, name })
+}
+
+/// Adds the function that loads the rest of the program to what its script passes to the Wasm.
+fn with_rest(script: &str) -> Result<String> {
+    let (before, after) = (
+        "= __wbg_get_imports();",
+        "= { ...__wbg_get_imports(), rest: { load: () => globalThis.loadRest(wasm) } };",
+    );
+    ensure!(script.contains(before), "the script of wasm-bindgen has no {before}");
+    Ok(script.replace(before, after))
 }
 
 /// Writes the site into `folder`, with files from `root`.
@@ -201,7 +256,12 @@ fn assemble(description: &Description, root: &Path, bound: &Bound, folder: &Path
                 put(&js, &bound.script)?;
                 put(&wasm, &bound.wasm)?;
                 let script = description.script.replace("{base}", base);
-                let script = script.replace("{js}", &js).replace("{wasm}", &wasm);
+                let mut script = script.replace("{js}", &js).replace("{wasm}", &wasm);
+                if let Some(rest) = &bound.rest {
+                    let name = hashed(&bound.name, rest, REST_END);
+                    put(&name, rest)?;
+                    script = script.replace(" data-js=", &format!(" data-rest=\"{base}{name}\" data-js="));
+                }
                 format!(
                     "<link rel=\"modulepreload\" href=\"{base}{js}\">\n    \
                      <link rel=\"preload\" href=\"{base}{wasm}\" as=\"fetch\" type=\"application/wasm\" crossorigin>\n    \
@@ -212,6 +272,9 @@ fn assemble(description: &Description, root: &Path, bound: &Bound, folder: &Path
     })?;
     put("index.html", page.as_bytes())
 }
+
+/// The end of the name of the Wasm that is loaded when needed.
+pub(crate) const REST_END: &str = "_rest.wasm";
 
 /// Returns a file name that changes with the content: `STEM-HASH` and an ending.
 fn hashed(stem: &str, bytes: &[u8], end: &str) -> String {
@@ -272,14 +335,18 @@ mod tests {
     fn site_contains_every_file_of_the_page() {
         let folder = env::temp_dir().join(format!("statelens-site-{}", std::process::id()));
         let description = Description::read(project::root()).unwrap();
-        let bound =
-            Bound { name: "program".into(), script: b"js".to_vec(), wasm: b"wasm".to_vec() };
+        let bound = Bound {
+            name: "program".into(),
+            script: b"js".to_vec(),
+            wasm: b"wasm".to_vec(),
+            rest: Some(b"rest".to_vec()),
+        };
         assemble(&description, project::root(), &bound, &folder).unwrap();
         offline::list(&folder).unwrap();
         let page = fs::read_to_string(folder.join("index.html")).unwrap();
         assert!(!page.contains("data-trunk") && !page.contains('{'), "{page}");
         let mut named = 0;
-        for attribute in ["href=\"", "src=\"", "data-js=\"", "data-wasm=\""] {
+        for attribute in ["href=\"", "src=\"", "data-js=\"", "data-wasm=\"", "data-rest=\""] {
             for rest in page.split(attribute).skip(1) {
                 let name = rest.split('"').next().unwrap();
                 assert!(folder.join(name).exists(), "{name}");
@@ -288,6 +355,7 @@ mod tests {
         }
         assert!(named > 15, "{named} files are named");
         assert_eq!(fs::read(folder.join(hashed("program", b"wasm", "_bg.wasm"))).unwrap(), b"wasm");
+        assert_eq!(fs::read(folder.join(hashed("program", b"rest", REST_END))).unwrap(), b"rest");
         for file in ["examples/gpt_small.mdl", "install/icon-192.png", "sw.js"] {
             assert!(folder.join(file).is_file(), "{file}");
         }
