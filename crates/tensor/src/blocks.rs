@@ -93,6 +93,8 @@ pub enum ScaleFormat {
     F32,
     /// An exponent of eight bits, without NaN. Products with the three largest may be infinite.
     E8M0,
+    /// An unsigned E4M3 for a run of codes of the block. Its code for NaN is decoded as zero.
+    Ue4m3,
 }
 
 impl ScaleFormat {
@@ -101,6 +103,7 @@ impl ScaleFormat {
         match (self, bytes) {
             (Self::F16, [low, high, ..]) => *low == 0 && high & 0x7f == 0,
             (Self::F32, [a, b, c, high, ..]) => [*a, *b, *c] == [0; 3] && high & 0x7f == 0,
+            (Self::Ue4m3, [code, ..]) => matches!(code, 0 | 0x7f),
             _ => false,
         }
     }
@@ -111,7 +114,7 @@ impl ScaleFormat {
 ///
 /// The positions are those of the structures in `ggml-common.h`.
 pub fn block_scales(block: &Block) -> Option<&'static [(usize, ScaleFormat)]> {
-    use ScaleFormat::{E8M0, F16, F32};
+    use ScaleFormat::{E8M0, F16, F32, Ue4m3};
     let scales: &[(usize, ScaleFormat)] = match block.name {
         "Q4_0" | "Q5_0" | "Q8_0" | "IQ2_XXS" | "IQ2_XS" | "IQ2_S" | "IQ3_XXS" | "IQ3_S"
         | "IQ1_S" | "IQ4_NL" | "IQ4_XS" | "Q1_0" => &[(0, F16)],
@@ -123,37 +126,55 @@ pub fn block_scales(block: &Block) -> Option<&'static [(usize, ScaleFormat)]> {
         "TQ1_0" => &[(52, F16)],
         "TQ2_0" => &[(64, F16)],
         "MXFP4" => &[(0, E8M0)],
-        // Its scales have no code for an infinity, and that for a NaN is zero.
-        "NVFP4" => &[],
+        "NVFP4" => &[(0, Ue4m3), (1, Ue4m3), (2, Ue4m3), (3, Ue4m3)],
         _ => return None,
     };
     Some(scales)
 }
 
-/// Returns whether the scale of a block is zero although its codes are not, so that their numbers are
-/// lost. A minimum does not count. `false` for types whose scale is not a float in one place, and for
-/// those without a code for zero: there, a scale of zero is how zeros are stored.
-pub fn has_lost_codes(block: &Block, bytes: &[u8]) -> bool {
-    let Some([(at, format), minimums @ ..]) = block_scales(block) else { return false };
+/// Returns the number of scales of a block that are zero although their codes are not, so that the
+/// numbers are lost. A minimum does not count. 0 for types whose scale is not a float in one place,
+/// and for those without a code for zero: there, a scale of zero is how zeros are stored.
+pub fn lost_scales(block: &Block, bytes: &[u8]) -> u64 {
+    let Some([(at, format), others @ ..]) = block_scales(block) else { return 0 };
     let has_zero = !block.name.starts_with("IQ") && block.name != "Q1_0";
-    let is_zero = format.is_zero(bytes.get(*at..).unwrap_or_default());
+    let is_zero = |at: usize| format.is_zero(bytes.get(at..).unwrap_or_default());
     // llama.cpp writes some blocks of zeros with codes of zero, whatever they stand for.
-    if !has_zero || !is_zero || bytes.iter().all(|byte| *byte == 0) {
-        return false;
+    if !has_zero || bytes.iter().all(|byte| *byte == 0) {
+        return 0;
     }
-    let mut scaled = bytes.to_vec();
-    let one: &[u8] = match format {
-        ScaleFormat::F16 => &[0x00, 0x3c],
-        ScaleFormat::F32 => &[0x00, 0x00, 0x80, 0x3f],
-        ScaleFormat::E8M0 => return false,
+    // Whether the block has values with a scale of 1 at `at`, and zeros for its other scales.
+    let is_lost = |at: usize, one: &[u8]| {
+        let mut scaled = bytes.to_vec();
+        let mut set = |at: usize, new: &[u8]| {
+            if let Some(place) = scaled.get_mut(at..at + new.len()) {
+                place.copy_from_slice(new);
+            }
+        };
+        block_scales(block)
+            .into_iter()
+            .flatten()
+            .for_each(|(at, _)| set(*at, &[0, 0][..one.len().min(2)]));
+        set(at, one);
+        let values = dequantized_block(block, &scaled);
+        is_zero(at) && values.is_some_and(|values| values.iter().any(|value| *value != 0.0))
     };
-    let zeros: &[u8] = &[0, 0];
-    for (at, new) in [(at, one)].into_iter().chain(minimums.iter().map(|(at, _)| (at, zeros))) {
-        if let Some(place) = scaled.get_mut(*at..*at + new.len()) {
-            place.copy_from_slice(new);
+    match format {
+        ScaleFormat::F16 => is_lost(*at, &[0x00, 0x3c]).into(),
+        ScaleFormat::F32 => is_lost(*at, &[0x00, 0x00, 0x80, 0x3f]).into(),
+        ScaleFormat::E8M0 => 0,
+        ScaleFormat::Ue4m3 => {
+            let all = others.iter().map(|(at, _)| *at).chain([*at]);
+            all.filter(|at| is_lost(*at, &[0x38])).count() as u64
         }
     }
-    dequantized_block(block, &scaled).is_some_and(|values| values.iter().any(|value| *value != 0.0))
+}
+
+/// Returns the number of scales in a block, without its minimums.
+pub fn scales_in(block: &Block) -> u64 {
+    let scales = block_scales(block).unwrap_or_default();
+    let of_runs = scales.iter().filter(|(_, format)| *format == ScaleFormat::Ue4m3);
+    (of_runs.count() as u64).max(1)
 }
 
 /// Decodes one block; `None` if its type can't be decoded here, or `bytes` are not a block.

@@ -31,7 +31,8 @@ mod view;
 mod work;
 
 pub use blocks::{
-    ScaleFormat, block_scales, dequantized, dequantized_block, has_floats, has_lost_codes, numbers,
+    ScaleFormat, block_scales, dequantized, dequantized_block, has_floats, lost_scales, numbers,
+    scales_in,
 };
 pub use cast::{Cast, CastReport, Narrowing, decode_f4, plain};
 pub use drain::{drain, drain_range, elements};

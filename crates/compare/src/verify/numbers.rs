@@ -1,7 +1,7 @@
 //! The floating-point numbers in an element of any dtype, and which bit patterns are not finite.
 
 use statelens_checkpoint::{Block, DType};
-use statelens_tensor::{Cast, ScaleFormat, block_scales, has_floats, has_lost_codes, plain};
+use statelens_tensor::{Cast, ScaleFormat, block_scales, has_floats, lost_scales, plain};
 
 /// The class of a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,8 +46,8 @@ pub(super) struct NumberUnit {
     /// The block whose scales the sites are: all its elements are finite if they are. Without sites,
     /// every block is decoded.
     pub(super) block: Option<&'static Block>,
-    /// The scale of all codes of the block.
-    scale: Option<(usize, ScaleFormat)>,
+    /// The scales of the block: that of all codes and its minimum, or those of runs of codes.
+    scales: &'static [(usize, ScaleFormat)],
 }
 
 /// Numbers of one format that follow each other.
@@ -121,7 +121,6 @@ impl ElementNumbers {
         }
         if let DType::Blocks(block) = dtype {
             return match block_scales(block) {
-                Some([]) => (Self::Without, true),
                 Some(scales) => (Self::Unit(NumberUnit::of_block(block, scales)), true),
                 None if has_floats(dtype) => (Self::Unit(NumberUnit::of_block(block, &[])), true),
                 None => (Self::Without, false),
@@ -132,14 +131,14 @@ impl ElementNumbers {
         match sites.is_empty() || size == 0 {
             true => (Self::Without, all),
             false => {
-                (Self::Unit(NumberUnit { size, elements: 1, sites, block: None, scale: None }), all)
+                (Self::Unit(NumberUnit { size, elements: 1, sites, block: None, scales: &[] }), all)
             }
         }
     }
 }
 
 impl NumberUnit {
-    fn of_block(block: &'static Block, scales: &[(usize, ScaleFormat)]) -> Self {
+    fn of_block(block: &'static Block, scales: &'static [(usize, ScaleFormat)]) -> Self {
         let site = |(offset, format): &(usize, ScaleFormat)| {
             let format = match format {
                 ScaleFormat::F16 => NumberFormat::of(&DType::F16)?.0,
@@ -149,13 +148,13 @@ impl NumberUnit {
                     classes[253..].fill(NumberClass::Infinite);
                     NumberFormat::Codes(classes)
                 }
+                ScaleFormat::Ue4m3 => NumberFormat::Codes(Box::new([NumberClass::Finite; 256])),
             };
             Some(NumberSite { offset: *offset, count: 1, format })
         };
         let sites = scales.iter().filter_map(site).collect();
         let size = usize::try_from(block.bytes).unwrap_or(usize::MAX);
-        let scale = scales.first().copied();
-        Self { size, elements: block.elements, sites, block: Some(block), scale }
+        Self { size, elements: block.elements, sites, block: Some(block), scales }
     }
 
     /// Returns whether numbers of a unit may be NaN or infinite.
@@ -163,10 +162,15 @@ impl NumberUnit {
         self.block.is_some() && self.sites.is_empty() || self.count(unit) != (0, 0)
     }
 
-    /// Returns whether the scale of a block is zero although its codes are not.
-    pub(super) fn is_lost(&self, unit: &[u8]) -> bool {
-        let (Some((at, format)), Some(block)) = (self.scale, self.block) else { return false };
-        format.is_zero(unit.get(at..).unwrap_or_default()) && has_lost_codes(block, unit)
+    /// Returns the number of scales of a block that are zero although their codes are not.
+    pub(super) fn lost(&self, unit: &[u8]) -> u64 {
+        let is_zero = |(at, format): &(usize, ScaleFormat)| {
+            format.is_zero(unit.get(*at..).unwrap_or_default())
+        };
+        match self.block.filter(|_| self.scales.iter().any(is_zero)) {
+            Some(block) => lost_scales(block, unit),
+            None => 0,
+        }
     }
 
     /// Returns the numbers of NaN and of infinities in the bytes of a unit.

@@ -2,6 +2,7 @@
 
 use statelens_checkpoint::{Checkpoint, DType, Error, Leaf, Progress, Result, Tensor};
 use statelens_quantised::{ScaleFault, scale_faults};
+use statelens_tensor::scales_in;
 use statelens_values::reading::{of_one_tensor, tensors_of};
 
 use super::{NonFinite, count_not_finite};
@@ -39,7 +40,7 @@ pub(super) fn of_blocks(tensor: &Tensor, key: &str, found: &NonFinite) -> Option
     (found.lost > 0).then(|| ScaleFault {
         key: key.to_owned(),
         scheme: block.name.to_owned(),
-        scales: tensor.numel().unwrap_or(0) / block.elements.max(1),
+        scales: tensor.numel().unwrap_or(0) / block.elements.max(1) * scales_in(block),
         zero: found.lost,
         ..ScaleFault::default()
     })

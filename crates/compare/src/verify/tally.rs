@@ -127,7 +127,7 @@ impl Tally {
     fn count_unit(&mut self, unit: &NumberUnit, bytes: &[u8]) {
         let start = self.at;
         self.at = self.at.saturating_add(unit.elements);
-        self.found.lost += u64::from(unit.is_lost(bytes));
+        self.found.lost += unit.lost(bytes);
         if !unit.is_suspect(bytes) {
             return;
         }
@@ -313,6 +313,19 @@ mod tests {
         mxfp4[0] = 255;
         assert_eq!(count(blocks("MXFP4", 32, 17), &mxfp4), (0, 16, Some(0)));
         assert_eq!(count(blocks("NVFP4", 64, 36), &[0xff; 36]), (0, 0, None));
+        // Two scales are zero; whether their codes are, too, makes the difference.
+        let lost = |scale: u8, code: u8| {
+            let mut block = [0x38; 36];
+            block[2..4].fill(scale);
+            block[20..36].fill(code);
+            let layout = Layout::Fill([].into());
+            let mut tally = Tally::new(&Tensor::new(blocks("NVFP4", 64, 36), vec![], layout), true);
+            tally.update(&block);
+            tally.finish().0.lost
+        };
+        // The code 8 is a negative zero.
+        let found = [(0, 0x10), (0x7f, 1), (0, 0), (0, 0x80), (1, 1)];
+        assert_eq!(found.map(|(scale, code)| lost(scale, code)), [2, 2, 0, 0, 0]);
         let unknown = blocks("Q2_0", 64, 18);
         assert_eq!(ElementNumbers::of(&unknown), (ElementNumbers::Without, false));
     }
