@@ -1,5 +1,6 @@
 //! Runs a plan: its steps in order, from the first byte of the first file to the last of the last.
 
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -8,7 +9,7 @@ use statelens_checkpoint::{
     StoredChunk, TensorId, WrittenSegment, room,
 };
 use statelens_tensor::crc::Summing;
-use statelens_tensor::{BUDGET, CastReport, Gather, Receive, verbatim_span};
+use statelens_tensor::{BUDGET, CastReport, Gather, Receive, verbatim_span, verbatim_spans};
 
 use crate::casts::RunReport;
 use crate::make::{Make, TakeMade};
@@ -45,6 +46,8 @@ pub struct Run {
     /// Zeros that the segment still needs.
     zeros: u64,
     tensor: Option<WritingTensor>,
+    /// The spans of the tensor that are still to be copied.
+    spans: VecDeque<Span>,
     report: RunReport,
     done: u64,
     /// Bytes of the current step.
@@ -105,6 +108,7 @@ impl Run {
             base: 0,
             zeros: 0,
             tensor: None,
+            spans: VecDeque::new(),
             report: RunReport::default(),
             done: 0,
             current: 0,
@@ -121,6 +125,11 @@ impl Run {
             return Ok(Some(Step::Copy(span)));
         }
         loop {
+            if let Some(span) = self.spans.pop_front() {
+                self.current = span.len;
+                self.count(span.len);
+                return Ok(Some(Step::Copy(span)));
+            }
             if self.zeros > 0 {
                 let len = self.zeros.min(ZEROS);
                 self.zeros -= len;
@@ -218,6 +227,14 @@ impl Run {
             self.current = span.len;
             self.count(span.len);
             return Ok((span.len > 0).then_some(Step::Copy(span)));
+        }
+        if plain
+            && data.checksum == Checksum::None
+            && let Some(spans) = verbatim_spans(&source.files, tensor, &elements)
+        {
+            spans.iter().try_for_each(|span| source.files.check(*span))?;
+            self.spans = spans.into();
+            return Ok(None);
         }
         self.current = data.nbytes(tensor).unwrap_or(0);
         self.tensor = Some(WritingTensor {

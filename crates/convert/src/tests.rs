@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use statelens_checkpoint::{
-    Builder, ByteOrder, Checkpoint, Checksum, DType, Data, Encode, Encoding, ErrorKind, FileSet,
-    FormatInfo, Layout, Limits, Memory, Plan, PlannedFile, Result, Segment, Span, StoredChunk,
-    Strided, Tensor, TensorId, Value, WrittenSegment,
+    Builder, ByteOrder, Checkpoint, Checksum, Concat, DType, Data, Encode, Encoding, ErrorKind,
+    FileSet, FormatInfo, Layout, Limits, Memory, Part, Plan, PlannedFile, Result, Segment, Span,
+    StoredChunk, Strided, Tensor, TensorId, Value, WrittenSegment,
 };
 
 use statelens_tensor::{Machine as _, Need, Receive};
@@ -95,6 +95,48 @@ fn crc(index: usize) -> impl Fn(&[WrittenSegment]) -> Vec<u8> {
 fn plan(segments: Vec<Segment>, head_last: bool) -> Plan {
     let file = PlannedFile { name: "out".into(), segments, head_last };
     Plan { source: checkpoint(tensors()), files: vec![file], losses: Vec::new() }
+}
+
+#[test]
+fn pieces_of_whole_rows_are_copied() {
+    let bytes: Vec<u8> = (0..3u32 << 20).map(|at| (at / 1_000) as u8).collect();
+    let files = FileSet::single("in.bin", Memory::from(bytes.clone()));
+    let half = |offset| Part {
+        shape: vec![256, 1_024],
+        layout: Layout::Span(Span { file: files.main().unwrap(), offset, len: 1 << 20 }),
+    };
+    let concat = Concat { axis: 0, parts: vec![half(2 << 20), half(0)] };
+    let tensor = Tensor::new(DType::F32, vec![512, 1_024], Layout::Concat(concat));
+    let mut builder = Builder::new(&Limits::default());
+    builder.push_tensor(tensor).unwrap();
+    let root = builder.push(Value::None).unwrap();
+    let source = builder.finish(root, FormatInfo::default(), files.clone(), Vec::new()).unwrap();
+    let file = |checksum| {
+        let segments = vec![data(0, checksum)];
+        vec![PlannedFile { name: "out".into(), segments, head_last: false }]
+    };
+    let plan = |checksum| Plan {
+        source: Arc::new(source.clone()),
+        files: file(checksum),
+        losses: Vec::new(),
+    };
+    let mut run = Run::new(plan(Checksum::None), false).unwrap();
+    let mut out = Vec::new();
+    while let Some(step) = run.next_step().unwrap() {
+        match step {
+            Step::Begin(0) => {}
+            Step::Copy(span) => {
+                out.extend(files.read_vec(span.file, span.offset, span.len).unwrap())
+            }
+            _ => panic!("the tensor is made"),
+        }
+    }
+    assert!(out == [&bytes[2 << 20..], &bytes[..1 << 20]].concat());
+    assert_eq!((run.progress(), run.report().bytes), ((2 << 20, 2 << 20), 2 << 20));
+    // A checksum needs the bytes.
+    let mut run = Run::new(plan(Checksum::Crc32), false).unwrap();
+    assert!(matches!(run.next_step(), Ok(Some(Step::Begin(0)))));
+    assert!(matches!(run.next_step(), Ok(Some(Step::Make(_)))));
 }
 
 /// Returns a plan with segments of all kinds.

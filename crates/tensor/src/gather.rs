@@ -2,12 +2,12 @@
 
 use std::ops::Range;
 
-use statelens_checkpoint::{Error, FileSet, Layout, Result, Span, Tensor};
+use statelens_checkpoint::{Error, FileId, FileSet, Layout, Part, Result, Span, Tensor, numel};
 
 use crate::blocks::{self, Trim};
 use crate::stored::{Context, LayoutMachine};
 use crate::transform::Transform;
-use crate::view::dense_span;
+use crate::view::{dense_span, dense_start};
 use crate::{CastReport, Need, Out};
 
 /// The default memory budget of a [`Gather`], in bytes.
@@ -162,6 +162,107 @@ pub fn verbatim_span(tensor: &Tensor) -> Option<Span> {
         Layout::Strided(view) => dense_span(view, &tensor.shape, tensor.stored.itemsize())?,
         _ => return None,
     };
-    let plain = Tensor { layout: Layout::Span(span), ..tensor.clone() };
-    (plain.is_verbatim() && plain.nbytes() == Some(span.len)).then_some(span)
+    (is_plain(tensor) && tensor.nbytes() == Some(span.len)).then_some(span)
+}
+
+/// Returns whether the logical bytes are those of the file, one after another.
+fn is_plain(tensor: &Tensor) -> bool {
+    let span = Layout::Span(Span { file: FileId(0), offset: 0, len: 0 });
+    Tensor { layout: span, ..tensor.clone() }.is_verbatim()
+}
+
+/// Returns the spans of files that hold exactly the logical bytes of the elements `range` one after
+/// another, as those of a tensor in pieces of whole rows. `None` if there are no such spans, or if
+/// they are too short to be copied one by one.
+pub fn verbatim_spans(files: &FileSet, tensor: &Tensor, range: &Range<u64>) -> Option<Vec<Span>> {
+    let (start, end) = (tensor.dtype.bytes_of(range.start)?, tensor.dtype.bytes_of(range.end)?);
+    if !is_plain(tensor) {
+        return None;
+    }
+    let mut spans = Vec::new();
+    let item = tensor.stored.itemsize();
+    append(files, &tensor.shape, &tensor.layout, item, MAX_NESTED, &mut spans)?;
+    let spans = within(&spans, start..end)?;
+    (spans.len() as u64 <= 1 + (end - start) / MIN_SPAN).then_some(spans)
+}
+
+/// Nesting of concatenations in which spans are found.
+const MAX_NESTED: usize = 8;
+
+/// Average length in bytes of several spans that are worth a step each.
+const MIN_SPAN: u64 = 256 << 10;
+
+/// Appends the spans of a layout. Recurses at most `levels` deep.
+fn append(
+    files: &FileSet,
+    shape: &[u64],
+    layout: &Layout,
+    item: u64,
+    levels: usize,
+    spans: &mut Vec<Span>,
+) -> Option<()> {
+    let levels = levels.checked_sub(1)?;
+    let bytes = numel(shape)?.checked_mul(item)?;
+    match layout {
+        Layout::Span(span) => (span.len == bytes).then(|| spans.push(*span)),
+        Layout::Deferred(deferred) => {
+            // Reading the tensor reports why it can't be located.
+            let found = deferred.layout(files, shape).ok()?;
+            append(files, shape, found, item, levels, spans)
+        }
+        Layout::Concat(concat) => {
+            // Parts along another axis alternate.
+            let before = shape.get(..concat.axis)?;
+            let parts = &concat.parts;
+            let add = |part: &Part, spans: &mut Vec<Span>| {
+                let alike = part.shape.get(..concat.axis)? == before;
+                append(files, &part.shape, &part.layout, item, levels, spans).filter(|()| alike)
+            };
+            if before.iter().any(|len| *len != 1) {
+                return None;
+            }
+            let first = spans.len();
+            parts.iter().try_for_each(|part| add(part, spans))?;
+            let added = spans.iter().skip(first).try_fold(0u64, |sum, it| sum.checked_add(it.len));
+            (added == Some(bytes)).then_some(())
+        }
+        Layout::Strided(view) => {
+            let start = dense_start(view, shape, item)?;
+            let end = start.checked_add(bytes)?;
+            let mut storage = Vec::new();
+            match &*view.storage {
+                Layout::Span(span) => storage.push(*span),
+                // A storage in parts has one dimension.
+                layout @ Layout::Concat(_) => {
+                    let len = view.storage_len / item.max(1);
+                    append(files, &[len], layout, item, levels, &mut storage)?;
+                }
+                _ => return None,
+            }
+            spans.extend(within(&storage, start..end)?);
+            Some(())
+        }
+        _ => None,
+    }
+}
+
+/// Returns the part of spans that holds a range of their bytes; neighbours in a file become one.
+fn within(spans: &[Span], range: Range<u64>) -> Option<Vec<Span>> {
+    let mut found: Vec<Span> = Vec::new();
+    let mut at = 0u64;
+    for span in spans {
+        let end = at.checked_add(span.len)?;
+        let (from, to) = (range.start.max(at), range.end.min(end));
+        if from < to {
+            let offset = span.offset.checked_add(from - at)?;
+            match found.last_mut() {
+                Some(last) if last.file == span.file && last.offset + last.len == offset => {
+                    last.len += to - from;
+                }
+                _ => found.push(Span { file: span.file, offset, len: to - from }),
+            }
+        }
+        at = end;
+    }
+    (range.end <= at).then_some(found)
 }

@@ -36,7 +36,7 @@ pub use blocks::{
 };
 pub use cast::{Cast, CastReport, Narrowing, decode_f4, plain};
 pub use drain::{drain, drain_range, elements};
-pub use gather::{BUDGET, Gather, grain, verbatim_span};
+pub use gather::{BUDGET, Gather, grain, verbatim_span, verbatim_spans};
 pub use machine::{BUFFER, Buffer, Machine, Need, Out, drive};
 pub use pour::{Pour, Receive};
 pub use slice::{Axis, Slice, Taken};

@@ -15,7 +15,7 @@ use statelens_checkpoint::{
     Unwatched,
 };
 
-use crate::{BUDGET, Gather, Need, drain, elements, verbatim_span};
+use crate::{BUDGET, Gather, Need, drain, elements, verbatim_span, verbatim_spans};
 
 /// A pseudo-random number generator: seeded xorshift.
 struct Random(u64);

@@ -83,6 +83,56 @@ fn reads_views_with_any_strides() {
 }
 
 #[test]
+fn spans_of_pieces_are_the_logical_bytes() {
+    const ROW: u64 = 1 << 10;
+    let files = file(bytes(900 << 10));
+    let part = |at: u64, rows: u64| Part {
+        shape: vec![rows, ROW / 4],
+        layout: span(&files, at * ROW, rows * ROW),
+    };
+    let concat = |axis, parts: &[Part]| Layout::Concat(Concat { axis, parts: parts.to_vec() });
+    // The second and the third are neighbours in the file.
+    let parts = [part(600, 300), part(0, 200), part(200, 100)];
+    let rows = Tensor::new(DType::F32, vec![600, ROW / 4], concat(0, &parts));
+    let flat = parts.clone().map(|part| Part { shape: vec![part.shape[0] * ROW / 4], ..part });
+    let view = Strided {
+        storage: Arc::new(concat(0, &flat)),
+        storage_len: 600 * ROW,
+        offset: ROW / 8,
+        strides: vec![300, 1],
+    };
+    let view = Tensor::new(DType::F32, vec![500, 300], Layout::Strided(view));
+    let one = Tensor::new(DType::F32, vec![1, 600, ROW / 4], {
+        let parts =
+            parts.clone().map(|part| Part { shape: [&[1], &part.shape[..]].concat(), ..part });
+        concat(1, &parts)
+    });
+    for tensor in [&rows, &view, &one] {
+        let numel = tensor.numel().unwrap();
+        let expected = whole(&files, tensor).unwrap();
+        for range in [0..numel, 5..numel - 7, 300 * ROW / 4..numel, 9..9] {
+            let spans = verbatim_spans(&files, tensor, &range).unwrap();
+            let read = |span: &Span| files.read_vec(span.file, span.offset, span.len).unwrap();
+            let found: Vec<u8> = spans.iter().flat_map(read).collect();
+            assert!(found == expected[4 * range.start as usize..4 * range.end as usize]);
+            assert!(spans.len() <= 2);
+        }
+    }
+    let none = |tensor: &Tensor| {
+        assert_eq!(verbatim_spans(&files, tensor, &(0..tensor.numel().unwrap())), None);
+    };
+    none(&Tensor { dtype: DType::F64, ..rows.clone() });
+    none(&Tensor { byte_order: ByteOrder::Big, ..rows.clone() });
+    let columns = [part(600, 300), part(0, 300)];
+    none(&Tensor::new(DType::F32, vec![300, ROW / 2], concat(1, &columns)));
+    none(&Tensor::new(DType::F32, vec![500, ROW / 4], concat(0, &parts)));
+    let missing = Part { layout: Layout::Missing("gone".into()), ..part(0, 300) };
+    none(&Tensor::new(DType::F32, vec![600, ROW / 4], concat(0, &[part(0, 300), missing])));
+    let thin: Vec<Part> = (0..600).rev().map(|at| part(at, 1)).collect();
+    none(&Tensor::new(DType::F32, vec![600, ROW / 4], concat(0, &thin)));
+}
+
+#[test]
 fn does_not_read_gaps_between_elements() {
     // Three columns of every other row, backwards, of a table with rows of 240 kB; all of it twice.
     let storage = bytes(10 * 240_000);
