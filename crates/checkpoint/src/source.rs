@@ -256,6 +256,12 @@ impl FileSet {
         }
     }
 
+    /// Returns the threads for requests to servers that do not depend on each other: one, unless
+    /// [`FileSet::with_workers`] set others.
+    pub fn requests(&self) -> &dyn Workers {
+        self.workers.as_deref().unwrap_or(&OneThread)
+    }
+
     /// Returns the scratch space outside memory, if there is any.
     pub fn scratch(&self) -> Option<&Arc<dyn Scratch>> {
         self.scratch.as_ref()

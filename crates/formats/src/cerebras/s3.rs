@@ -19,11 +19,11 @@ mod frame;
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use statelens_checkpoint::{
     Checkpoint, Error, ErrorKind, FileId, FileSet, Finding, FormatTraits, Grade, Limits, Memory,
-    PythonTypes, ReadAt, Result, counted, listed,
+    ObjectHeader, PythonTypes, ReadAt, Result, counted, listed,
 };
 
 use super::metadata::{CLASSES, Entries, NAME, ObjectFacts, StoredObject};
@@ -136,10 +136,11 @@ pub(crate) fn scan(
     let objects = prefix::entries(files, limits)?.objects(prefix::address(files));
     let mut found = ObjectScan { findings: Vec::new(), pickled: Vec::new() };
     let (mut bare, mut unseen) = (Vec::new(), 0);
-    for (at, object) in objects.iter().enumerate() {
-        progress(at as u64, objects.len() as u64)?;
-        let Some(id) = prefix::find(files, &object.name) else { continue };
-        if let Err(error) = scan_object(files, id, object, &mut found, &mut bare, &mut unseen) {
+    described(files, &objects, progress, |id, object, header| {
+        let scanned = header.and_then(|header| {
+            scan_object(files, id, object, header, &mut found, &mut bare, &mut unseen)
+        });
+        if let Err(error) = scanned {
             if error.kind() == ErrorKind::Cancelled
                 || error.kind() == ErrorKind::Io && error.code() != NOT_FOUND
             {
@@ -154,7 +155,8 @@ pub(crate) fn scan(
                 .place(object.name.clone()),
             );
         }
-    }
+        Ok(())
+    })?;
     if !bare.is_empty() {
         let count = counted(bare.len() as u64, "object");
         found.findings.push(
@@ -179,16 +181,51 @@ pub(crate) fn scan(
     Ok(found)
 }
 
+/// Objects whose headers are requested before the first of them is judged.
+const AT_ONCE: usize = 256;
+
+/// Calls `each` with every object that has a file, in order, and its header. Requests headers side by
+/// side if there are threads. `progress` gets the number of objects so far, and that of all.
+fn described(
+    files: &FileSet,
+    objects: &[StoredObject],
+    progress: &mut dyn FnMut(u64, u64) -> Result<()>,
+    mut each: impl FnMut(FileId, &StoredObject, Result<Option<ObjectHeader>>) -> Result<()>,
+) -> Result<()> {
+    let workers = files.requests();
+    let run = if workers.count() > 1 { AT_ONCE } else { 1 };
+    for (number, run_of) in objects.chunks(run).enumerate() {
+        progress((number * run) as u64, objects.len() as u64)?;
+        let found: Vec<(&StoredObject, FileId)> = run_of
+            .iter()
+            .filter_map(|object| Some((object, prefix::find(files, &object.name)?)))
+            .collect();
+        let headers: Vec<OnceLock<Result<Option<ObjectHeader>>>> =
+            found.iter().map(|_| OnceLock::new()).collect();
+        workers.each(found.len(), &|at| {
+            if let (Some((_, id)), Some(slot)) = (found.get(at), headers.get(at)) {
+                let header = files.source(*id).and_then(|source| source.described());
+                let _ = slot.set(header);
+            }
+        });
+        for ((object, id), header) in found.into_iter().zip(headers) {
+            each(id, object, header.into_inner().unwrap_or(Ok(None)))?;
+        }
+    }
+    Ok(())
+}
+
 fn scan_object(
     files: &FileSet,
     id: FileId,
     object: &StoredObject,
+    header: Option<ObjectHeader>,
     found: &mut ObjectScan,
     bare: &mut Vec<String>,
     unseen: &mut u64,
 ) -> Result<()> {
     let own = object.facts.class.as_deref().unwrap_or_default();
-    let header = match files.source(id)?.described()? {
+    let header = match header {
         None => {
             *unseen += 1;
             None
@@ -234,10 +271,11 @@ fn scan_object(
 /// Compares each object with its header and with `__METADATA__`. There are no checksums.
 fn checks(_: &Checkpoint, files: &FileSet, limits: &Limits) -> Result<Option<Checks>> {
     let mut checks = Checks::default();
-    for object in prefix::entries(files, limits)?.objects(prefix::address(files)) {
-        let Some(id) = prefix::find(files, &object.name) else { continue };
+    let objects = prefix::entries(files, limits)?.objects(prefix::address(files));
+    described(files, &objects, &mut |_, _| Ok(()), |id, object, header| {
         let mut problems = Vec::new();
-        if let Err(error) = compare(files, id, &object, &mut problems) {
+        let compared = header.and_then(|header| compare(files, id, object, header, &mut problems));
+        if let Err(error) = compared {
             if error.kind() == ErrorKind::Cancelled {
                 return Err(error);
             }
@@ -245,7 +283,8 @@ fn checks(_: &Checkpoint, files: &FileSet, limits: &Limits) -> Result<Option<Che
         }
         let problems = problems.into_iter().map(|error| error.in_file(files.name(id)));
         checks.broken.extend(problems.map(|error| (object.name.clone(), error)));
-    }
+        Ok(())
+    })?;
     Ok(Some(checks))
 }
 
@@ -254,9 +293,9 @@ fn compare(
     files: &FileSet,
     id: FileId,
     object: &StoredObject,
+    described: Option<ObjectHeader>,
     problems: &mut Vec<Error>,
 ) -> Result<()> {
-    let described = files.source(id)?.described()?;
     let len = described.as_ref().map_or_else(|| files.len(id), |described| described.len);
     let mut facts = object.facts.clone();
     if let Some(described) = described {

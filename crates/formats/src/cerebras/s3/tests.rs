@@ -5,11 +5,13 @@ use std::io::Read as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Condvar, Mutex};
+use std::time::Duration;
 
 use serde_json::Value as Json;
 use statelens_checkpoint::{
-    Checkpoint, FileSet, Grade, Layout, Leaf, Limits, Memory, ObjectHeader, Plan, PlannedFile,
-    ReadAt, Result, Segment, Unwatched,
+    Checkpoint, Error, FileId, FileSet, Grade, Layout, Leaf, Limits, Memory, ObjectHeader, Plan,
+    PlannedFile, ReadAt, Result, Segment, Unwatched, Workers,
 };
 
 use super::super::tests::{differences, expected_structure, spelled, structure};
@@ -26,7 +28,7 @@ const EXCEPTIONS: &[(&str, &str)] = &[
     ("graph_tensor g", "the library runs a TorchScript graph; shown without data"),
     ("numpy_obj s", "the library fails to load it, too"),
     ("numpy_struct s", "the library fails to load it, too"),
-    ("objects", "a pickled object in it has a line for each attribute here"),
+    ("objects", "a Counter in it has a line for each item here; the command's tests compare it"),
     ("link_s3 ", "links to other addresses are not followed"),
 ];
 
@@ -317,6 +319,68 @@ fn verification_compares_headers_sizes_and_frames() {
         let checks = checks(&checkpoint, &checkpoint.files, &Limits::default()).unwrap().unwrap();
         assert!(checks.broken.is_empty(), "{name}: {:?}", checks.broken);
     }
+}
+
+/// An object that answers for its header only while another is asked, too.
+#[derive(Debug)]
+struct Waiting(Arc<(Mutex<u64>, Condvar)>);
+
+impl ReadAt for Waiting {
+    fn len(&self) -> u64 {
+        4
+    }
+
+    fn read_at(&self, _: u64, buffer: &mut [u8]) -> Result<()> {
+        buffer.fill(0);
+        Ok(())
+    }
+
+    fn described(&self) -> Result<Option<ObjectHeader>> {
+        let (asked, changed) = &*self.0;
+        let mut count = asked.lock().unwrap();
+        *count += 1;
+        changed.notify_all();
+        let (count, _) =
+            changed.wait_timeout_while(count, Duration::from_secs(20), |it| *it < 2).unwrap();
+        match *count {
+            0 | 1 => Err(Error::io("nobody else was asked")),
+            _ => Ok(Some(ObjectHeader { metadata: None, len: 4 })),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Threads;
+
+impl Workers for Threads {
+    fn count(&self) -> usize {
+        2
+    }
+
+    fn each(&self, parts: usize, part: &(dyn Fn(usize) + Sync)) {
+        std::thread::scope(|scope| {
+            (0..parts).for_each(|at| drop(scope.spawn(move || part(at))));
+        });
+    }
+}
+
+#[test]
+fn headers_are_requested_side_by_side() {
+    let (recorded, _) = recorded("gpt_small", "s3://bucket/gpt_small");
+    let main = recorded.read_vec(FileId(0), 0, recorded.len(FileId(0))).unwrap();
+    let asked = Arc::new((Mutex::new(0), Condvar::new()));
+    let mut files = FileSet::default().with_workers(Arc::new(Threads));
+    for (id, file) in recorded.iter() {
+        match id.0 {
+            0 => files.push(&*file.name, Arc::new(Memory::from(main.clone()))),
+            _ => files.push(&*file.name, Arc::new(Waiting(asked.clone()))),
+        };
+    }
+    let count = files.count() as u64 - 1;
+    let found = super::scan(&files, &Limits::default(), &mut |_, _| Ok(())).unwrap();
+    let text: String = found.findings.iter().map(|finding| format!("{finding:?}")).collect();
+    assert!(text.contains(&format!("{count} objects without a header")), "{text}");
+    assert_eq!(*asked.0.lock().unwrap(), count);
 }
 
 #[test]

@@ -7,6 +7,7 @@ use statelens_formats::cerebras::s3::{self, METADATA};
 use statelens_remote::{Streamed, Window};
 
 use super::bucket::{Bucket, BucketObject};
+use crate::all_cores::Requests;
 
 /// Bytes of the largest `__METADATA__` that is read: more than a million tensors.
 const MAX_METADATA: u64 = 1 << 30;
@@ -45,7 +46,10 @@ fn files(
 ) -> Result<FileSet> {
     // Opening the checkpoint reports faults of the metadata.
     let objects = s3::objects(&metadata, address).unwrap_or_default();
-    let mut files = FileSet::default().noting_missed().with_scratch(scratch.clone());
+    let mut files = FileSet::default()
+        .noting_missed()
+        .with_scratch(scratch.clone())
+        .with_workers(Arc::new(Requests));
     files.push_remote(format!("{address}/{METADATA}"), Arc::new(Memory::from(metadata)), None);
     let window = Arc::new(Window::default());
     for (name, len) in objects {
