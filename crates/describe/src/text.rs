@@ -143,7 +143,7 @@ pub fn text_of(checkpoint: &Checkpoint, id: ValueId) -> String {
             format!("dtype('{dtype}').newbyteorder('>')")
         }
         Value::DType { dtype, numpy: None } => format!("torch.{dtype}"),
-        Value::Device(name) => format!("device('{}')", visible(&name.to_lossy())),
+        Value::Device(name) => device_text(&visible(&name.to_lossy())),
         Value::Opaque(opaque) => opaque_text(checkpoint, opaque),
         Value::Sparse(sparse) => sparse.layout.clone(),
         Value::Tensor(_) | Value::Array(_) => {
@@ -152,6 +152,14 @@ pub fn text_of(checkpoint: &Checkpoint, id: ValueId) -> String {
         Value::Link(_) => String::new(),
     };
     clip(&text)
+}
+
+/// Returns torch's `repr` of a device such as `cuda:1`.
+fn device_text(name: &str) -> String {
+    match name.rsplit_once(':') {
+        Some((kind, index)) => format!("device(type='{kind}', index={index})"),
+        None => format!("device(type='{name}')"),
+    }
 }
 
 /// Describes an attribute of a value in one short line: a tensor by its dtype and shape, a

@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::Read as _;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::Value as Json;
+use sha2::{Digest as _, Sha256};
 
 use super::common::{Folder, fixture};
 use super::store::{Protocol, Store};
@@ -91,6 +94,59 @@ fn values_are_one_request_each() {
     names.dedup();
     assert!(count == names.len() && count <= wanted.len(), "{asked:?}");
     assert!(asked.iter().all(|(method, _)| method == "GET"), "{asked:?}");
+}
+
+#[test]
+fn pickled_values_are_those_of_the_library() {
+    let store = store_with("objects");
+    let manifest = run(&store, &["manifest", "--json", "s3://bucket/objects"]).json();
+    let mut found = manifest["entries"].as_array().unwrap().iter();
+    let sum = |bytes: Vec<u8>| {
+        let sum: String = Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+        Json::from(sum)
+    };
+    let expected = json("cerebras_s3/objects.expected.json");
+    let entries = expected["entries"].as_array().unwrap();
+    for entry in entries {
+        let (key, want) = (entry[0].as_str().unwrap(), &entry[1]);
+        let repr = want["repr"].as_str().unwrap_or_default();
+        // A dict of another class has a line for each item.
+        if let Some(items) = repr.strip_prefix("Counter({").and_then(|it| it.strip_suffix("})")) {
+            for item in items.split(", ") {
+                let (name, number) = item.split_once(": ").unwrap();
+                let got = found.next().unwrap();
+                assert_eq!(got["key"], format!("{key}.{}", name.trim_matches('\'')));
+                assert_eq!((&got["kind"], &got["value"]), (&"int".into(), &number.into()));
+            }
+            continue;
+        }
+        let got = found.next().unwrap();
+        assert_eq!(got["key"], key);
+        match want["kind"].as_str().unwrap() {
+            "bytes" | "bytearray" => {
+                let bytes = STANDARD.decode(want["base64"].as_str().unwrap()).unwrap();
+                assert_eq!((&got["kind"], &got["sha256"]), (&"bytes".into(), &sum(bytes)), "{key}");
+                let mutable = want["kind"] == "bytearray";
+                assert_eq!(got["type"] == "builtins.bytearray", mutable, "{key}");
+            }
+            "npscalar" => {
+                let digits = want["hex"].as_str().unwrap();
+                let byte = |at: usize| u8::from_str_radix(&digits[at..at + 2], 16).unwrap();
+                let bytes = (0..digits.len()).step_by(2).map(byte).collect();
+                assert_eq!((&got["dtype"], &got["sha256"]), (&want["dtype"], &sum(bytes)), "{key}");
+            }
+            "float" => assert_eq!(got["value"], repr, "{key}"),
+            _ if got["kind"] == "complex" => {
+                let [real, imaginary] = [0, 1].map(|at| got["value"][at].as_str().unwrap());
+                let short = |text: &str| text.trim_end_matches(".0").to_owned();
+                assert_eq!(format!("({}+{}j)", short(real), short(imaginary)), repr);
+            }
+            _ => {
+                assert_eq!((&got["kind"], &got["value"]), (&"object".into(), &repr.into()), "{key}")
+            }
+        }
+    }
+    assert!(entries.len() == 21 && found.next().is_none());
 }
 
 #[test]
