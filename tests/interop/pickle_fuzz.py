@@ -215,6 +215,14 @@ class Pure(pickle._Unpickler):
     def persistent_load(self, pid):
         return special("p")
 
+    def load_inst(self):
+        # Without a mark it imports a module, which is installed anyway, and fails before it calls anything.
+        if not self.metastack:
+            raise pickle.UnpicklingError("no mark")
+        super().load_inst()
+
+    dispatch = {**pickle._Unpickler.dispatch, pickle.INST[0]: load_inst}
+
 
 class Fast(pickle.Unpickler):
     mapped = False
