@@ -132,11 +132,8 @@ pub fn text_of(checkpoint: &Checkpoint, id: ValueId) -> String {
         Value::List(_) => "[]".into(),
         Value::Tuple(_) => "()".into(),
         Value::Set(Set { frozen: false, .. }) => "set()".into(),
-        Value::Set(set) => {
-            let few: Vec<_> =
-                set.items.iter().take(10).map(|item| scalar(checkpoint, *item)).collect();
-            format!("frozenset({{{}}})", few.join(", "))
-        }
+        Value::Set(set) if set.items.is_empty() => "frozenset()".into(),
+        Value::Set(set) => format!("frozenset({{{}}})", few(checkpoint, &set.items, 10)),
         Value::Dict(_) => "{}".into(),
         Value::DType { dtype, numpy: Some(ByteOrder::Little) } => format!("dtype('{dtype}')"),
         Value::DType { dtype, numpy: Some(ByteOrder::Big) } => {
@@ -196,8 +193,6 @@ fn opaque_text(checkpoint: &Checkpoint, opaque: &Opaque) -> String {
     match opaque.form {
         Form::Reference => name,
         Form::Call | Form::Instance => {
-            let few: Vec<_> =
-                opaque.args.iter().take(SHOWN_ARGS).map(|arg| scalar(checkpoint, *arg)).collect();
             if opaque.global.is("numpy", "ndarray") {
                 let items = opaque.items.iter().take(WIDTH / 2);
                 let items: Vec<_> = items.map(|item| scalar(checkpoint, *item)).collect();
@@ -209,9 +204,19 @@ fn opaque_text(checkpoint: &Checkpoint, opaque: &Opaque) -> String {
                 }
                 return format!("array([{}], dtype=object)", items.join(", "));
             }
-            format!("{name}({})", few.join(", "))
+            format!("{name}({})", few(checkpoint, &opaque.args, SHOWN_ARGS))
         }
     }
+}
+
+/// Describes the first `most` values, with an ellipsis if there are more.
+fn few(checkpoint: &Checkpoint, values: &[ValueId], most: usize) -> String {
+    let mut texts: Vec<String> =
+        values.iter().take(most).map(|value| scalar(checkpoint, *value)).collect();
+    if values.len() > most {
+        texts.push("\u{2026}".into());
+    }
+    texts.join(", ")
 }
 
 fn global(global: &Global) -> String {
@@ -385,6 +390,7 @@ fn clip(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use statelens_checkpoint::{Builder, FormatInfo, Limits};
 
     #[test]
     fn fill_values_are_in_the_byte_order_of_the_tensor() {
@@ -395,6 +401,26 @@ mod tests {
         assert_eq!(filled(DType::I32, &[0, 0, 0, 5]), "all 5");
         let complex = [1f32.to_be_bytes(), 2f32.to_be_bytes()].concat();
         assert_eq!(filled(DType::C64, &complex), "all (1+2j)");
+    }
+
+    #[test]
+    fn sets_with_more_members_than_are_shown_end_in_an_ellipsis() {
+        for (count, text) in [
+            (0, "frozenset()"),
+            (2, "frozenset({0, 1})"),
+            (10, "frozenset({0, 1, 2, 3, 4, 5, 6, 7, 8, 9})"),
+            (11, "frozenset({0, 1, 2, 3, 4, 5, 6, 7, 8, 9, …})"),
+        ] {
+            let mut builder = Builder::new(&Limits::default());
+            let items =
+                (0..count).map(|at: i64| builder.push(Value::Int(at.into())).unwrap()).collect();
+            let root = builder.push(Value::Set(Set { frozen: true, items })).unwrap();
+            let format = FormatInfo::default();
+            let checkpoint = builder.finish(root, format, FileSet::default(), Vec::new()).unwrap();
+            assert_eq!(text_of(&checkpoint, root), text);
+        }
+        assert_eq!(device_text("cpu"), "device(type='cpu')");
+        assert_eq!(device_text("cuda:1"), "device(type='cuda', index=1)");
     }
 
     #[test]

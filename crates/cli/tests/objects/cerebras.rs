@@ -141,6 +141,13 @@ fn pickled_values_are_those_of_the_library() {
                 let short = |text: &str| text.trim_end_matches(".0").to_owned();
                 assert_eq!(format!("({}+{}j)", short(real), short(imaginary)), repr);
             }
+            // The manifest has a hash of what is too long to be a text.
+            _ if got["sha256"].is_string() => {
+                let listed = run(&store, &["ls", "s3://bucket/objects"]).ok();
+                let text = listed.lines().find(|line| line.starts_with(key)).unwrap();
+                let (start, _) = text.split_once('…').unwrap();
+                assert!(repr.starts_with(start.split_once("object").unwrap().1.trim()), "{text}");
+            }
             _ => {
                 assert_eq!((&got["kind"], &got["value"]), (&"object".into(), &repr.into()), "{key}")
             }
