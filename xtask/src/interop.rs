@@ -57,6 +57,10 @@ pub(crate) fn run(root: &Path, statelens: &Path, share: Share) -> Result<(), Str
     scripts.push(script("toolbox", &python.cerebras));
     scripts.push(script("torch_older", &python.cerebras));
     scripts.push(pickle_fuzz(root, &python, FUZZ_SECONDS, 1));
+    if share == Share::All {
+        scripts.push(script("cerebras_s3", &python::s3(root)?));
+        scripts.push(script("quantised", &python::quantised(root)?));
+    }
     match &python.older {
         Ok(interpreter) => scripts.push(script("older", interpreter)),
         Err(why) => println!("Release 2.4 of cerebras-pytorch is left out: {why}"),

@@ -178,7 +178,7 @@ fn main() -> ExitCode {
         Task::Pictures => page::pictures(),
         Task::Startup => page::startup(),
         Task::Interop => setup::prepare(setup::INTEROP)
-            .and_then(|()| page::debug_command(&[]))
+            .and_then(|()| page::debug_command(test::OBJECT_STORES))
             .and_then(|command| test::interop(&command, Share::All)),
         Task::Bench { parts } => bench::run(&parts),
         Task::Dist => dist::run().and_then(|()| release::wheel()),

@@ -2,8 +2,9 @@
 //!
 //! There are five: cerebras-pytorch 2.10 requires torch 2.4, but files should also load in today's
 //! torch; TensorFlow and JAX are compatible with neither; and release 2.4 of cerebras-pytorch, for
-//! which format 0.4 is written, needs Python 3.8, and is skipped where that is missing. A sixth
-//! builds and tests the Python package ([`package`]). Their packages are pinned in
+//! which format 0.4 is written, needs Python 3.8, and is skipped where that is missing. Others add
+//! packages to one of these: for tests of the Python package ([`package`]), for checkpoints in S3
+//! ([`s3`]), and for quantised weights ([`quantised`]). Their packages are pinned in
 //! `tests/interop/requirements-*.txt`. The environments are
 //! in `target/python`, and are rebuilt only when those files change.
 
@@ -56,7 +57,7 @@ pub(crate) fn set_up(root: &Path) -> Result<Python, String> {
                         VERSION => &base,
                         _ => &base_of_older,
                     };
-                    scope.spawn(move || environment.build(base))
+                    scope.spawn(move || environment.build(base, None))
                 })
                 .collect();
             workers.into_iter().try_for_each(|worker| {
@@ -85,14 +86,31 @@ pub(crate) fn is_set_up(root: &Path) -> bool {
 /// `current`, with what only this needs. If the libraries of `current` are not installed, the
 /// package can still be built.
 pub(crate) fn package(root: &Path) -> Result<PathBuf, String> {
-    let environment = Environment::new(root, "package", VERSION);
+    with_libraries_of(root, "package", "current")
+}
+
+/// Returns the interpreter of cerebras-pytorch with boto3.
+pub(crate) fn s3(root: &Path) -> Result<PathBuf, String> {
+    with_libraries_of(root, "s3", "cerebras")
+}
+
+/// Returns the interpreter of current torch with libraries of quantised weights.
+pub(crate) fn quantised(root: &Path) -> Result<PathBuf, String> {
+    with_libraries_of(root, "quantised", "current")
+}
+
+/// Returns the interpreter of an environment that also has the packages of another one.
+fn with_libraries_of(
+    root: &Path,
+    name: &'static str,
+    base: &'static str,
+) -> Result<PathBuf, String> {
+    let environment = Environment::new(root, name, VERSION);
+    let libraries = Environment::new(root, base, VERSION).site_packages();
     if !environment.is_ready() {
-        environment.build(&base_interpreter(VERSION)?)?;
+        environment.build(&base_interpreter(VERSION)?, Some(&libraries))?;
     }
-    let libraries = Environment::new(root, "current", VERSION).site_packages();
-    let link = environment.site_packages().join("current.pth");
-    fs::write(&link, libraries.display().to_string())
-        .map_err(|error| format!("{}: {error}", link.display()))?;
+    environment.add(&libraries)?;
     Ok(environment.interpreter())
 }
 
@@ -156,7 +174,14 @@ impl Environment {
         stamp.is_some() && stamp == self.recipe().ok() && self.interpreter().exists()
     }
 
-    fn build(&self, base: &str) -> Result<(), String> {
+    /// Lets the environment import the packages in a folder.
+    fn add(&self, libraries: &Path) -> Result<(), String> {
+        let link = self.site_packages().join("base.pth");
+        fs::write(&link, libraries.display().to_string())
+            .map_err(|error| format!("{}: {error}", link.display()))
+    }
+
+    fn build(&self, base: &str, libraries: Option<&Path>) -> Result<(), String> {
         let recipe = self.recipe()?;
         // An existing folder is incomplete or outdated.
         if self.folder.exists() {
@@ -169,11 +194,16 @@ impl Environment {
             .args(["--no-compile", "--disable-pip-version-check", "--requirement"])
             .arg(&self.requirements))?;
         run(Command::new(self.interpreter()).arg(&self.stand_ins).arg(self.site_packages()))?;
+        if let Some(libraries) = libraries {
+            self.add(libraries)?;
+        }
         let proof = match self.name {
             "cerebras" | "cerebras-2.4" => "import cerebras.pytorch",
             "tensorflow" => "import tensorflow",
             "jax" => "import h5py, jax",
             "package" => "import maturin, mypy, pytest",
+            "s3" => "import boto3, cerebras.pytorch",
+            "quantised" => "import bitsandbytes, compressed_tensors, torchao",
             _ => "import torch, h5py",
         };
         run(Command::new(self.interpreter()).args(["-W", "ignore", "-c", proof]))?;

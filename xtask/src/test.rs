@@ -32,7 +32,7 @@ const WITH_FEATURES: [&str; 3] = ["statelens", "statelens-cli", "statelens-recip
 
 /// The optional feature that all steps of [`Tier::All`] compile, so that they share their artifacts:
 /// the command reads from object stores, which the tests imitate.
-const OBJECT_STORES: Features = &["--features", "statelens-cli/object-store"];
+pub(crate) const OBJECT_STORES: Features = &["--features", "statelens-cli/object-store"];
 
 /// The same feature of the Python package.
 const OBJECT_STORE_WHEEL: Features = &["--features", "object-store"];
