@@ -15,13 +15,11 @@ mod bad_inputs;
 mod basics;
 mod common;
 mod convert;
-mod corpus;
 mod diff;
 #[cfg(target_os = "linux")]
 mod durable;
 mod escaping;
 mod expansion;
-mod fixtures;
 mod folders;
 #[cfg(feature = "http")]
 mod hub;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 
 use statelens::job::{
-    Committed, ConvertOptions, EditTexts, Job, JobWork, ManyCommand, Reading, TaskEnd,
+    Committed, EditTexts, Job, JobOptions, JobWork, ManyCommand, Reading, TaskEnd,
 };
 use statelens::parts::checkpoint::Unwatched;
 use statelens::parts::convert::{OutputOptions, RunReport};
@@ -22,8 +22,8 @@ const TARGETS: [(Target, &str); 6] = [
     (Target::Cerebras, "mdl"),
 ];
 
-fn options(source: &Path, destination: &Path, to: &str) -> ConvertOptions {
-    ConvertOptions {
+fn options(source: &Path, destination: &Path, to: &str) -> JobOptions {
+    JobOptions {
         source: source.to_owned(),
         destination: destination.to_owned(),
         output: OutputOptions { to: to.to_owned(), ..OutputOptions::default() },
@@ -34,7 +34,7 @@ fn options(source: &Path, destination: &Path, to: &str) -> ConvertOptions {
     }
 }
 
-fn plan(place: &Path, options: ConvertOptions, tasks: u64) -> Result<Job> {
+fn plan(place: &Path, options: JobOptions, tasks: u64) -> Result<Job> {
     let refusal = Refusal::default();
     Job::plan_conversion(place, options, Some(tasks), refusal, &mut Unwatched).map(|(job, _)| job)
 }

@@ -1,8 +1,16 @@
 //! Tests of the library's public interface.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(
+    clippy::panic,
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "a test fails by panicking"
+)]
 
+mod corpus;
 mod early;
 mod examples;
+mod fixtures;
+mod flips;
 mod jobs;
 mod library;
 mod modules;
