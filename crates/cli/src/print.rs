@@ -5,10 +5,11 @@ use std::cell::RefCell;
 use std::io::{self, Write};
 
 use anstyle::{AnsiColor, Style};
+use serde::Serialize;
 pub(crate) use statelens::parts::checkpoint::{counted, grouped, size_text};
 use statelens::parts::checkpoint::{listed, room, visible};
 use statelens::parts::describe::grade_word;
-use statelens::parts::values::Json;
+use statelens::parts::values::report_json;
 use statelens::{Error, Grade};
 
 /// The reason why a command ended early.
@@ -77,15 +78,9 @@ impl Printer {
         self.check_written(written)
     }
 
-    /// Prints a JSON object on one line: the version of its structure, then the fields that `write`
-    /// adds.
-    pub(crate) fn json(&mut self, write: impl FnOnce(&mut Json)) -> Result<(), Failure> {
-        let mut json = Json::new();
-        json.object(|json| {
-            json.name("statelens").number(1);
-            write(json);
-        });
-        self.line(json.as_str())
+    /// Prints a report as a JSON object on one line, after the version of its structure.
+    pub(crate) fn report(&mut self, report: &impl Serialize) -> Result<(), Failure> {
+        self.line(&report_json(report))
     }
 
     /// Flushes the buffer; returns the result of a command that succeeded.

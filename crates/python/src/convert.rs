@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use pyo3::prelude::*;
 use statelens::executor::count;
-use statelens::job::{ConvertOptions as JobOptions, EditTexts, Reading};
+use statelens::job::{EditTexts, JobOptions, Reading};
 use statelens::parts::convert::{OutputOptions, read_as_rule};
 use statelens::parts::formats::{writing_for_name, writing_of};
 use statelens::report::PlannedPaths;

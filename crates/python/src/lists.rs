@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use pyo3::prelude::*;
 use statelens::parts::checkpoint::{self as core, Leaf};
 use statelens::parts::convert::{Pattern, dtype_named};
-use statelens::parts::describe::{dtype_of, groups_json, leaf_json};
+use statelens::parts::describe::{GroupAttributes, dtype_of, leaf_json};
 use statelens::parts::values::Json;
 use statelens::{Error, ManifestForm, Result};
 
@@ -47,7 +47,7 @@ pub(crate) fn ls(
             json.object(|json| leaf_json(json, core, &leaf));
         }
         json.close(']');
-        groups_json(&mut json, core);
+        GroupAttributes::of(core).write(&mut json);
         json.close('}');
         Ok(json.take())
     })

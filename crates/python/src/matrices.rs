@@ -10,7 +10,7 @@ use statelens::parts::checkpoint::{self as core, Leaf};
 use statelens::parts::compare::diff::{TENSOR_DIFF_BLOCKS, TensorComparison, type_text};
 use statelens::parts::tensor::numbers;
 use statelens::parts::values::singular::Which;
-use statelens::parts::values::{Json, Scale};
+use statelens::parts::values::{Json, Scale, report_json};
 use statelens::statistics::{RankedLines, Ranking, SingularReport};
 use statelens::{Checkpoint, Error, Result, Slice, Tensor};
 use statelens_cli::{PictureFile, picture_is_svg, save_difference};
@@ -66,12 +66,7 @@ pub(crate) fn singular(
             report.read(tensor.files(), &decoded, progress)?;
             tensor.sources().iter().try_for_each(|source| source.unchanged())?;
         }
-        let mut json = Json::new();
-        json.object(|json| {
-            json.name("statelens").number(1);
-            report.fields(json);
-        });
-        Ok(json.take())
+        Ok(report_json(&report))
     })
 }
 
@@ -161,7 +156,7 @@ pub(crate) fn tensor_diff(
             let found = machine.into_found();
             equal &= found.differing() == 0;
             let types = [type_text(left.inner(), one), type_text(right.inner(), two)];
-            json.object(|json| found.fields(key, &types, scale, bins.into(), json));
+            json.value(&found.fields(key, &types, scale, bins.into()));
             if let Some(path) = &picture {
                 let sync = Sync::of(drawing.sync);
                 save_difference(key, &found, scale, path, drawing.replace, sync)?;

@@ -205,7 +205,7 @@ pub(crate) fn open(
 }
 
 /// Opens a checkpoint with its quantised weights as tensors of `dtype`. Fails if the values of a weight
-/// are not known; one that has none is unchanged.
+/// are not known. A checkpoint without such weights is unchanged.
 #[pyfunction]
 pub(crate) fn dequantized(
     py: Python<'_>,

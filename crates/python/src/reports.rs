@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 
 use pyo3::prelude::*;
 use statelens::folder::{self, RuleLevels};
-use statelens::parts::checkpoint::Leaf;
 use statelens::parts::compare::check::{
     CheckOptions, Expected, LibraryRelease, Reference as Against, check_checkpoint,
 };
@@ -15,12 +14,9 @@ use statelens::parts::describe::share::{
     KeysAs, LinkOptions, address, write_fragment, write_html, write_json, write_markdown,
     write_picture, write_text,
 };
-use statelens::parts::values::{Json, Scale, findings_json};
-use statelens::sides::{RenameReport, SideEdits, alike, roles_json};
-use statelens::statistics::{
-    self, Condition, FailOn, FailedTensors, Grouping, MeasuredTensors, OtherNumbers, ReadTwice,
-    StatisticsOptions,
-};
+use statelens::parts::values::{Scale, findings_json};
+use statelens::sides::{RenameReport, SideEdits, alike, comparison_json};
+use statelens::statistics::{self, Condition, FailOn, Grouping, StatisticsOptions};
 use statelens::{Checkpoint, DiffOptions, Error, Limits, Progress, Result, diff_with, listed_keys};
 
 use crate::place::{Located, OpenOptions, Place};
@@ -141,14 +137,7 @@ pub(crate) fn diff(
         if quantised || options.by_change {
             report.sort_by_change();
         }
-        let mut json = Json::new();
-        json.object(|json| {
-            report.fields(json);
-            if options.by_layer {
-                roles_json(&report.changes, json);
-            }
-        });
-        Ok(json.take())
+        Ok(comparison_json(&report, options.by_layer))
     })
 }
 
@@ -371,45 +360,15 @@ pub(crate) fn stats(
         // As the command does, so that both give the same report.
         let stored = place.open(progress)?;
         let (shown, _) = stored.quantised_unless(&keys)?;
-        measured((&stored, &shown), &patterns, measuring, &fail_on, progress)
+        let sides = (&stored, &shown);
+        let mut progress = progress;
+        statistics::measure(sides, &patterns, measuring, &fail_on, &mut progress, |found| {
+            let mut text = String::new();
+            found.json(&found.tensors.rows(found.leaves), &mut |piece| {
+                text.push_str(piece);
+                Ok::<(), Error>(())
+            })?;
+            Ok(text)
+        })
     })
-}
-
-fn measured(
-    (stored, checkpoint): (&Checkpoint, &Checkpoint),
-    patterns: &[Pattern],
-    options: StatisticsOptions<'_>,
-    fail_on: &[FailOn],
-    progress: &mut dyn Progress,
-) -> Result<String> {
-    let _call = checkpoint.call();
-    let (core, workers) = (checkpoint.inner(), checkpoint.workers());
-    core.room(800)?;
-    let wanted = |leaf: &Leaf| Pattern::any_selects(patterns, &leaf.flat.to_lossy());
-    let leaves: Vec<Leaf> = core.leaves().into_iter().filter(wanted).collect();
-    let mut all = MeasuredTensors::new(options, core, &leaves);
-    let first = statistics::first_read(core, &leaves);
-    statistics::drive(first, workers, progress, &mut |id, found| all.take(id, found))?;
-    let failed = match fail_on.is_empty() {
-        true => None,
-        false => {
-            let found = OtherNumbers::read(core, &leaves, &all, progress)?;
-            let wanted = |key: &str| Pattern::any_selects(patterns, key);
-            let scales = stored.scale_faults(&wanted, progress)?;
-            let others = OtherNumbers { scales, ..found };
-            Some(FailedTensors::find(fail_on, &all, &leaves, others))
-        }
-    };
-    let mut again = |survey, out: &mut dyn FnMut(_, _) -> Result<()>| {
-        statistics::drive(survey, workers, progress, out)
-    };
-    let twice = ReadTwice::read(core, &leaves, &all, options.rows, &mut again)?;
-    let found = twice.findings(core, &leaves);
-    checkpoint.unchanged()?;
-    let mut text = String::new();
-    all.json(&all.rows(&leaves), &leaves, &twice, &found, failed.as_ref(), &mut |piece| {
-        text.push_str(piece);
-        Ok::<(), Error>(())
-    })?;
-    Ok(text)
 }

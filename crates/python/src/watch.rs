@@ -68,7 +68,7 @@ impl Watch {
     }
 
     /// Does work that writes, without holding the interpreter, watched. It ends when it notices
-    /// that it should stop, so that it removes what is incomplete.
+    /// that it should stop, so that it removes incomplete files.
     pub(crate) fn over<T: Send>(
         self,
         py: Python<'_>,

@@ -3,11 +3,12 @@
 use serde::Serialize;
 use statelens_checkpoint::{Error, Progress, Result, Setting, advice};
 use statelens_compare::diff::{
-    Comparison, DiffOptions, PairChange, Renamed, Role, Unpaired, roles,
+    Comparison, ComparisonReport, DiffOptions, PairChange, Renamed, Role, Unpaired, roles,
 };
 use statelens_convert::{Edit, Pattern};
 use statelens_quantised::{QuantisedWeight, with_indices, with_original_names};
-use statelens_values::{Json, report_json};
+use statelens_values::json::Float;
+use statelens_values::{fields, report_json};
 
 use crate::{Checkpoint, parallel};
 
@@ -129,24 +130,34 @@ pub fn by_role(changes: &[PairChange]) -> Vec<(Role, Vec<(u64, &PairChange)>)> {
     all.into_iter().map(with_layers).collect()
 }
 
-/// Writes the field `roles`: norms, deviations and relative changes, layer by layer.
-pub fn roles_json(changes: &[PairChange], json: &mut Json) {
-    json.name("roles").objects(by_role(changes), |json, (role, layers)| {
-        json.name("role").str(&role.name);
-        json.name("layers").objects(layers, |json, (at, of)| {
-            json.name("layer").number(at);
-            json.name("key").text(&of.key);
-            for (name, value) in [
-                ("left_norm", of.norms.0),
-                ("right_norm", of.norms.1),
-                ("left_std", of.deviations.0),
-                ("right_std", of.deviations.1),
-            ] {
-                json.name(name).float(value);
-            }
-            json.name("change").float(of.change);
-        });
+/// Returns a comparison as JSON; `by_layer` adds the field `roles`: norms, deviations and relative
+/// changes, layer by layer.
+pub fn comparison_json(report: &ComparisonReport, by_layer: bool) -> String {
+    let layer = |(layer, of): (u64, &PairChange)| {
+        fields! {
+            layer: layer,
+            key: of.key.clone(),
+            left_norm: Float::from(of.norms.0),
+            right_norm: Float::from(of.norms.1),
+            left_std: Float::from(of.deviations.0),
+            right_std: Float::from(of.deviations.1),
+            change: Float(of.change),
+        }
+    };
+    let role = |(role, layers): (Role, Vec<(u64, &PairChange)>)| {
+        let layers: Vec<_> = layers.into_iter().map(layer).collect();
+        fields! { role: role.name, layers: layers }
+    };
+    let roles = by_layer.then(|| {
+        let roles: Vec<_> = by_role(&report.changes).into_iter().map(role).collect();
+        fields! { roles: roles }
     });
+    report_json(&fields! {
+        #[serde(flatten)]
+        report: report.with_verdict(),
+        #[serde(flatten)]
+        roles: roles,
+    })
 }
 
 /// Tensors that have another key on the other side.

@@ -1,14 +1,14 @@
 //! Statistics of the tensors of a checkpoint and of groups of them, and observations about them.
 //!
-//! [`MeasuredTensors`] takes the results of a first read of all tensors, and [`ReadTwice`] reads some
+//! [`MeasuredTensors`] takes the results of a first read of all tensors, and [`SecondPass`] reads some
 //! of them again.
 
-mod condition;
 mod failing;
 mod finite;
+mod measure;
 mod ranking;
+mod second_pass;
 mod singular;
-mod twice;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,16 +19,17 @@ use statelens_checkpoint::{
     Checkpoint, Error, Leaf, Progress, Result, TensorId, Value, room, separator,
 };
 use statelens_values::weights::{Noticed, Survey, TensorOutcome};
-use statelens_values::{Histogram, Json, Scale, Statistics, Summary, statistics_json};
+use statelens_values::{Histogram, Json, Scale, Statistics, Summary, fields, statistics_fields};
 
 use crate::parallel;
 
-pub use condition::{Condition, StatisticsField};
 pub use failing::{FailOn, FailedTensors};
 pub use finite::OtherNumbers;
+pub use measure::{Measurements, Stages, measure};
 pub use ranking::{RankedLines, Ranking};
+pub use second_pass::{SecondPass, finding};
 pub use singular::SingularReport;
-pub use twice::{ReadTwice, finding};
+pub use statelens_values::{Condition, StatisticsField};
 
 /// Bytes of a tensor that are read as one part. The division into parts changes no result.
 const PIECE: u64 = 32 << 20;
@@ -115,6 +116,25 @@ pub struct MeasuredTensor {
     pub histogram: Histogram,
 }
 
+/// Returns the statistics of a tensor as in JSON.
+pub fn tensor_fields<'a, H: Serialize>(
+    checkpoint: &'a Checkpoint,
+    leaf: &'a Leaf,
+    of: &Statistics,
+    histogram: H,
+) -> impl Serialize + use<'a, H> {
+    let tensor = checkpoint.tensor_of(leaf.target).map(|(_, tensor)| tensor);
+    let shape = tensor.map(|tensor| tensor.shape.as_slice());
+    let kind = tensor.map(|tensor| fields! { dtype: tensor.dtype.name(), shape: &tensor.shape });
+    fields! {
+        key: &leaf.flat,
+        #[serde(flatten)]
+        kind: kind,
+        #[serde(flatten)]
+        statistics: statistics_fields(of, histogram, shape),
+    }
+}
+
 /// Tensors whose statistics are combined.
 pub struct TensorGroup {
     /// Its name; `all` for all tensors.
@@ -123,6 +143,19 @@ pub struct TensorGroup {
     pub tensors: u64,
     /// The combined statistics.
     pub summary: Summary,
+}
+
+impl TensorGroup {
+    /// Returns the group as in JSON, with a histogram of `bins` bins.
+    pub fn fields(&self, scale: Scale, bins: usize) -> impl Serialize {
+        let (of, histogram) = (self.summary.statistics(), self.summary.histogram(scale, bins));
+        fields! {
+            group: &self.name,
+            tensors: self.tensors,
+            #[serde(flatten)]
+            statistics: statistics_fields(&of, histogram, None),
+        }
+    }
 }
 
 /// Groups in the order of their first tensor; the first one has all tensors.
@@ -270,11 +303,11 @@ impl<'a> MeasuredTensors<'a> {
 
     /// Writes JSON in pieces: the tensors in `rows`, the groups, the observations about
     /// `leaves`, the tensors without statistics, and their numbers if they were read.
-    pub fn json<E>(
+    fn json<E>(
         &self,
         rows: &[(&Leaf, &MeasuredTensor)],
         leaves: &[Leaf],
-        twice: &ReadTwice<'_>,
+        second: &SecondPass<'_>,
         found: &[Noticed],
         failed: Option<&FailedTensors>,
         out: &mut dyn FnMut(&str) -> Result<(), E>,
@@ -285,21 +318,15 @@ impl<'a> MeasuredTensors<'a> {
         json.name("tensors").open('[');
         for (leaf, measured) in rows {
             json.line();
-            json.object(|json| {
-                json.name("key").text(&leaf.flat);
-                let of = self.checkpoint.tensor_of(leaf.target);
-                if let Some((_, tensor)) = of {
-                    json.name("dtype").str(tensor.dtype.name());
-                    json.name("shape").numbers(&tensor.shape);
-                }
-                let shape = of.map(|(_, tensor)| tensor.shape.as_slice());
-                statistics_json(json, &measured.of, &measured.histogram, shape);
-                if let Some((id, tensor)) = of {
-                    twice.json(id, &tensor.shape, self.options.rows, json);
-                }
-                if let Some(target) = &leaf.alias_of {
-                    json.name("alias_of").text(target);
-                }
+            let of = self.checkpoint.tensor_of(leaf.target);
+            let lines = of.map(|(id, tensor)| second.fields(id, &tensor.shape, self.options.rows));
+            json.value(&fields! {
+                #[serde(flatten)]
+                tensor: tensor_fields(self.checkpoint, leaf, &measured.of, &measured.histogram),
+                #[serde(flatten)]
+                lines: lines,
+                #[serde(flatten)]
+                link: leaf.alias_of.as_ref().map(|key| fields! { alias_of: key }),
             });
             out(&json.take())?;
         }
@@ -308,25 +335,17 @@ impl<'a> MeasuredTensors<'a> {
         json.name("groups").open('[');
         for group in &self.groups.all {
             json.line();
-            let of = group.summary.statistics();
-            let histogram = group.summary.histogram(self.options.scale, self.options.bins);
-            json.object(|json| {
-                json.name("group").str(&group.name);
-                json.name("tensors").number(group.tensors);
-                statistics_json(json, &of, &histogram, None);
-            });
+            json.value(&group.fields(self.options.scale, self.options.bins));
         }
         json.newline();
         json.close(']');
-        twice::write(found, leaves, &mut json);
+        second_pass::write(found, leaves, &mut json);
         for (name, list) in [("without", &self.without), ("failed", &self.failed)] {
-            json.name(name).objects(list, |json, (key, why)| {
-                json.name("key").str(key);
-                json.name("why").str(why);
-            });
+            let list = list.iter().map(|(key, why)| fields! { key: key, why: why });
+            json.name(name).value(&list.collect::<Vec<_>>());
         }
         if let Some(failed) = failed {
-            failed.json(&mut json);
+            json.fields(failed);
         }
         json.close('}');
         json.newline();

@@ -257,11 +257,29 @@ impl Formatter for JsonFormatter {
     }
 }
 
-pub(crate) fn json_text(value: &impl Serialize) -> String {
+/// Returns a value as JSON.
+pub fn json_text(value: &impl Serialize) -> String {
     let mut out = Vec::new();
     // Writing to a vector does not fail, and no report has keys that are not strings.
     let _ = value.serialize(&mut serde_json::Serializer::with_formatter(&mut out, JsonFormatter));
     String::from_utf8(out).unwrap_or_default()
+}
+
+/// Makes a value that is serialized as an object with these fields, in their order. Fields may have
+/// `#[serde(flatten)]`.
+#[macro_export]
+macro_rules! fields {
+    ($($(#[$attribute:meta])* $name:ident: $value:expr),* $(,)?) => {{
+        #[allow(non_camel_case_types, reason = "each field has its own type")]
+        let fields = {
+            #[derive(::serde::Serialize)]
+            struct Fields<$($name),*> {
+                $($(#[$attribute])* $name: $name,)*
+            }
+            Fields { $($name: $value),* }
+        };
+        fields
+    }};
 }
 
 /// Returns a report as JSON: the version of the schema, and the fields of the report.
@@ -360,6 +378,22 @@ pub mod float {
             }
         }
         from.deserialize_any(FloatVisitor)
+    }
+}
+
+/// Names and values, serialized as an object in their order.
+#[derive(Debug, Clone, Default, Serialize)]
+#[serde(transparent)]
+pub struct Object<T: Serialize>(#[serde(with = "object")] pub Vec<(String, T)>);
+
+/// A number that may be unknown or not finite, serialized as in [`float`].
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[serde(transparent)]
+pub struct Float(#[serde(with = "float")] pub Option<f64>);
+
+impl From<f64> for Float {
+    fn from(value: f64) -> Self {
+        Self(Some(value))
     }
 }
 

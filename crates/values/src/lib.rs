@@ -4,6 +4,7 @@
 //! Everything that reads values is a machine that is fed with bytes. Output goes into strings and
 //! sinks, never to a terminal or a file.
 
+mod condition;
 mod csv;
 mod dates;
 mod element;
@@ -15,6 +16,7 @@ mod statistician;
 mod text;
 pub mod weights;
 
+pub use condition::{Comparison, Condition, StatisticsField};
 pub use csv::Csv;
 pub use element::{complex_text, element_text};
 pub use json::{Json, findings_json, object, report_json, worst};
@@ -25,4 +27,4 @@ pub use statelens_stats::{
     are_equal, has_statistics,
 };
 pub use statistician::{Statistician, SummaryStatistics};
-pub use text::{bars, index, non_finite_counts, non_finite_text, number_text, statistics_json};
+pub use text::{bars, index, non_finite_counts, non_finite_text, number_text, statistics_fields};

@@ -1,71 +1,61 @@
 //! Statistics as JSON and as short texts.
 
-use statelens_checkpoint::{counted, grouped};
+use serde::Serialize;
+use statelens_checkpoint::{counted, float_repr, grouped};
 
-use crate::Json;
-use statelens_stats::{Histogram, QUANTILES, Statistics};
+use crate::fields;
+use crate::json::{Float, Object};
+use statelens_stats::{QUANTILES, Statistics};
 
-/// Writes the fields of statistics: counts, extremes, moments, `quantiles`, `histogram`; figures
-/// without a value are `null`. Positions are indices into a tensor of this shape; left out for
-/// several tensors (`None`).
-pub fn statistics_json(
-    json: &mut Json,
+/// Returns statistics as in JSON; figures without a value are `null`. Positions are indices into a
+/// tensor of this shape; left out for several tensors (`None`).
+pub fn statistics_fields<H: Serialize>(
     of: &Statistics,
-    histogram: &Histogram,
+    histogram: H,
     shape: Option<&[u64]>,
-) {
-    for (name, count) in [
-        ("count", of.count),
-        ("nan", of.nan),
-        ("pos_inf", of.pos_inf),
-        ("neg_inf", of.neg_inf),
-        ("zeros", of.zeros),
-        ("subnormal", of.subnormal),
-    ] {
-        json.name(name).number(count);
-    }
-    for (name, value) in [
-        ("min", of.min),
-        ("max", of.max),
-        ("mean", of.mean),
-        ("std", of.std),
-        ("l1", of.l1),
-        ("l2", of.l2),
-        ("abs_mean", of.abs_mean),
-        ("abs_max", of.abs_max.map(|(value, _)| value)),
-    ] {
-        json.name(name).float(value);
-    }
-    if let Some(shape) = shape {
+) -> impl Serialize + use<H> {
+    let positions = shape.map(|shape| {
         let values = index_shape(shape, of.count);
-        for (name, at) in [
-            ("abs_max_at", of.abs_max.map(|(_, at)| at)),
-            ("first_nan", of.first_nan),
-            ("first_inf", of.first_inf),
-        ] {
-            let json = json.name(name);
-            match at {
-                Some(at) => json.numbers(&index(&values, at)),
-                None => json.null(),
-            }
-        }
-    }
-    if let Some((min, max)) = of.whole.filter(|whole| !fits(whole.0) || !fits(whole.1)) {
-        json.name("min_exact").str(&min.to_string());
-        json.name("max_exact").str(&max.to_string());
-    }
-    json.name("quantiles").object(|json| {
-        for (at, part) in QUANTILES.iter().enumerate() {
-            let name = statelens_checkpoint::float_repr(*part);
-            json.name(&name).float(of.quantiles.map(|quantiles| quantiles[at]));
+        let index = |at: Option<u64>| at.map(|at| index(&values, at));
+        fields! {
+            abs_max_at: index(of.abs_max.map(|(_, at)| at)),
+            first_nan: index(of.first_nan),
+            first_inf: index(of.first_inf),
         }
     });
-    json.name("quantiles_exact").bool(of.exact);
-    json.name("histogram").value(histogram);
-    json.name("beyond_6_std").number(of.beyond_6_std);
-    json.name("kurtosis").float(of.kurtosis);
-    json.name("all_equal").bool(of.all_equal());
-    json.name("all_zero").bool(of.all_zero());
+    let exact = of.whole.filter(|whole| !fits(whole.0) || !fits(whole.1));
+    let exact =
+        exact.map(|(min, max)| fields! { min_exact: min.to_string(), max_exact: max.to_string() });
+    let quantile = |(at, part): (usize, &f64)| {
+        (float_repr(*part), Float(of.quantiles.map(|quantiles| quantiles[at])))
+    };
+    fields! {
+        count: of.count,
+        nan: of.nan,
+        pos_inf: of.pos_inf,
+        neg_inf: of.neg_inf,
+        zeros: of.zeros,
+        subnormal: of.subnormal,
+        min: Float(of.min),
+        max: Float(of.max),
+        mean: Float(of.mean),
+        std: Float(of.std),
+        l1: Float(of.l1),
+        l2: Float(of.l2),
+        abs_mean: Float(of.abs_mean),
+        abs_max: Float(of.abs_max.map(|(value, _)| value)),
+        #[serde(flatten)]
+        positions: positions,
+        #[serde(flatten)]
+        exact: exact,
+        quantiles: Object(QUANTILES.iter().enumerate().map(quantile).collect()),
+        quantiles_exact: of.exact,
+        histogram: histogram,
+        beyond_6_std: of.beyond_6_std,
+        kurtosis: Float(of.kurtosis),
+        all_equal: of.all_equal(),
+        all_zero: of.all_zero(),
+    }
 }
 
 /// Returns the shape that positions in statistics refer to: if an element holds two values, the
@@ -100,7 +90,7 @@ pub fn index(shape: &[u64], number: u64) -> Vec<u64> {
 /// Formats a number with four significant digits, like `%.4g` in C.
 pub fn number_text(value: f64) -> String {
     if value == 0.0 || !value.is_finite() {
-        return statelens_checkpoint::float_repr(value).trim_end_matches(".0").to_owned();
+        return float_repr(value).trim_end_matches(".0").to_owned();
     }
     let text = format!("{value:.3e}");
     let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));

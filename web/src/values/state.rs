@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::rc::Rc;
 
 use statelens_checkpoint::{float_repr, order};
-use statelens_values::SummaryStatistics;
+use statelens_values::{StatisticsField, SummaryStatistics};
 
 use crate::state::fmt::{cell, exact, minus};
 use crate::values::message::RowStatistics;
@@ -27,20 +27,6 @@ impl PartialEq for Weights {
     fn eq(&self, other: &Self) -> bool {
         Rc::ptr_eq(&self.0, &other.0)
     }
-}
-
-/// A statistic that rows are sorted and filtered by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RowMeasure {
-    Std,
-    AbsMax,
-    Min,
-    Max,
-    Mean,
-    Zeros,
-    /// The number of NaNs; when sorting totals, of infinite values too.
-    Nan,
-    Inf,
 }
 
 /// Totals of several rows.
@@ -133,36 +119,16 @@ fn either(one: Option<f64>, other: Option<f64>, both: fn(f64, f64) -> f64) -> Op
 
 impl RowTotals {
     /// Returns a statistic of the totals, to sort by.
-    pub fn measure(&self, measure: RowMeasure) -> Option<f64> {
+    pub fn measure(&self, measure: StatisticsField) -> Option<f64> {
         let share = |count: u64| (self.count > 0).then(|| count as f64 / self.count as f64);
         match measure {
-            RowMeasure::Std => self.std,
-            RowMeasure::AbsMax => self.abs_max,
-            RowMeasure::Min => self.min,
-            RowMeasure::Max => self.max,
-            RowMeasure::Zeros => share(self.zeros),
-            RowMeasure::Nan => (self.read > 0).then(|| (self.nan + self.infinite) as f64),
+            StatisticsField::Std => self.std,
+            StatisticsField::AbsMax => self.abs_max,
+            StatisticsField::Min => self.min,
+            StatisticsField::Max => self.max,
+            StatisticsField::Zeros => share(self.zeros),
+            StatisticsField::Nan => (self.read > 0).then(|| (self.nan + self.infinite) as f64),
             _ => None,
-        }
-    }
-}
-
-impl RowMeasure {
-    /// Returns the statistic of a row; a count is returned as a share of all values if `share`.
-    pub fn of(self, row: &SummaryStatistics, share: bool) -> Option<f64> {
-        let count = |count: u64| match share {
-            true => count as f64 / row.count.max(1) as f64,
-            false => count as f64,
-        };
-        match self {
-            Self::Std => row.std,
-            Self::AbsMax => row.abs_max(),
-            Self::Min => row.min,
-            Self::Max => row.max,
-            Self::Mean => row.mean,
-            Self::Zeros => Some(count(row.zeros)),
-            Self::Nan => Some(count(row.nan)),
-            Self::Inf => Some(count(row.infinite)),
         }
     }
 }
@@ -291,7 +257,7 @@ mod tests {
         assert_eq!((sum.std, sum.abs_max), (Some(0.2), Some(1.2)));
         assert_eq!((sum.min, sum.max), (Some(-0.3), Some(1.2)));
         assert_eq!(weights.get(3), None);
-        assert_eq!(sum.measure(RowMeasure::Nan), Some(2.0));
+        assert_eq!(sum.measure(StatisticsField::Nan), Some(2.0));
     }
 
     #[test]

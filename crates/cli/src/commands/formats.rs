@@ -3,6 +3,7 @@
 use serde::Serialize;
 use statelens::Format;
 use statelens::parts::formats::FORMATS;
+use statelens::parts::values::fields;
 
 use crate::args::Formats;
 use crate::print::{CommandResult, Printer, TextTable};
@@ -12,11 +13,8 @@ pub(crate) fn run(args: &Formats) -> CommandResult {
     if args.markdown {
         printer.line(statelens::parts::formats::markdown().trim_end())?;
     } else if args.json {
-        printer.json(|json| {
-            let formats: Vec<FormatFields> =
-                FORMATS.iter().map(|format| (*format).into()).collect();
-            json.name("formats").value(&formats);
-        })?;
+        let formats = FORMATS.iter().map(|format| FormatFields::from(*format));
+        printer.report(&fields! { formats: formats.collect::<Vec<_>>() })?;
     } else {
         let mut table = TextTable::new(&["format", "files", "read", "written", "--to"]);
         for format in FORMATS {

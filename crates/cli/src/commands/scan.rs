@@ -8,7 +8,7 @@ use statelens::parts::checkpoint::visible;
 use statelens::parts::compare::sarif::SarifLog;
 use statelens::parts::describe::grade_word;
 use statelens::parts::formats::ScanOptions;
-use statelens::parts::values::{findings_json, worst};
+use statelens::parts::values::{fields, findings_json, worst};
 use statelens::{AllCores, Error, Finding, Grade, Result};
 
 use crate::args::Scan;
@@ -194,10 +194,8 @@ impl Scanning {
             return Ok(());
         }
         self.print(|printer| {
-            printer.json(|json| {
-                json.name("path").str(&path.display().to_string());
-                json.name("error").str(&error.to_string());
-            })
+            let path = path.display().to_string();
+            printer.report(&fields! { path: path, error: error.to_string() })
         })
     }
 

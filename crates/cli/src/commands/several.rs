@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use serde::Serialize;
 use statelens::Error;
 use statelens::parts::values::Json;
 
@@ -9,11 +10,11 @@ use crate::limits;
 use crate::print::{CommandResult, Failure, Printer, TextTable, warn};
 
 /// The result for one of several files.
-pub(crate) struct FileRow {
+pub(crate) struct FileRow<T> {
     /// The cells of its row, after the file's name.
     pub(crate) cells: Vec<String>,
-    /// Writes the fields of its JSON object.
-    pub(crate) json: Box<dyn FnOnce(&mut Json)>,
+    /// Has the fields of its JSON object.
+    pub(crate) report: T,
     /// Whether the file passes.
     pub(crate) answer: bool,
     /// Whether a part of it could not be checked.
@@ -24,11 +25,11 @@ pub(crate) struct FileRow {
 /// Files that fail are reported on standard error, and in the JSON with `error`; the exit status is
 /// then 2, unless another file does not pass. If a part of a file could not be checked, and nothing
 /// else is wrong, it is 3.
-pub(crate) fn each(
+pub(crate) fn each<T: Serialize>(
     files: &[PathBuf],
     heads: &[&str],
     json: bool,
-    mut summarise: impl FnMut(&Path) -> Result<FileRow, Error>,
+    mut summarise: impl FnMut(&Path) -> Result<FileRow<T>, Error>,
 ) -> CommandResult {
     let mut table = TextTable::new(&[&["file"], heads].concat());
     let mut out = Json::new();
@@ -38,11 +39,11 @@ pub(crate) fn each(
     out.name("checkpoints").open('[');
     for file in files {
         let name = file.display().to_string();
-        let (cells, object) = match summarise(file) {
+        let (cells, report) = match summarise(file) {
             Ok(row) => {
                 answer &= row.answer;
                 incomplete |= row.incomplete;
-                (row.cells, row.json)
+                (row.cells, Ok(row.report))
             }
             // An interrupt is not an error of one file.
             Err(error) if crate::output::caught().is_some() => return Err(error.into()),
@@ -50,16 +51,17 @@ pub(crate) fn each(
                 unread = true;
                 let error = limits::advise(error).to_string();
                 warn(&error);
-                let object: Box<dyn FnOnce(&mut Json)> =
-                    Box::new(move |json| json.name("error").str(&error));
-                (vec!["could not be read".to_owned()], object)
+                (vec!["could not be read".to_owned()], Err(error))
             }
         };
         if json {
             out.line();
             out.object(|json| {
                 json.name("path").str(&name);
-                object(json);
+                match &report {
+                    Ok(report) => json.fields(report),
+                    Err(error) => json.name("error").str(error),
+                }
             });
         } else {
             table.row([vec![name], cells].concat());

@@ -3,9 +3,10 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use serde::Serialize;
 use statelens::Result;
 use statelens::parts::checkpoint::Plan;
-use statelens::parts::values::Json;
+use statelens::parts::values::fields;
 use statelens::write::{FileOptions, Replace, write_plan};
 
 use super::losses::REFUSAL;
@@ -36,14 +37,11 @@ pub(crate) fn write(plan: Plan, target: &Path, options: &FileOptions<'_>) -> Res
     Ok(write_plan(plan, target, options, &mut bar)?.report.bytes)
 }
 
-/// Writes the field `output`, and `bytes` if a file was written.
-pub(crate) fn output_json(json: &mut Json, target: &Path, bytes: Option<u64>) {
-    json.name("output");
-    match bytes {
-        None => json.null(),
-        Some(bytes) => {
-            json.str(&target.to_string_lossy());
-            json.name("bytes").number(bytes);
-        }
+/// Returns the fields `output`, and `bytes` if a file was written.
+pub(crate) fn output_fields(target: &Path, bytes: Option<u64>) -> impl Serialize {
+    fields! {
+        output: bytes.map(|_| target.to_string_lossy()),
+        #[serde(flatten)]
+        bytes: bytes.map(|bytes| fields! { bytes: bytes }),
     }
 }

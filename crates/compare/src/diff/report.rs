@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use statelens_checkpoint::{Text, order, shape_text};
-use statelens_values::Json;
+use statelens_values::{fields, report_json};
 
 use super::{Distance, ElementDifference, NumericComparison, Optimizers, PairChange};
 
@@ -210,16 +210,16 @@ impl ComparisonReport {
 
     /// Returns the report as JSON. Numbers that are not finite are strings.
     pub fn json(&self) -> String {
-        let mut json = Json::new();
-        json.object(|json| self.fields(json));
-        json.take()
+        report_json(&self.with_verdict())
     }
 
-    /// Writes the fields of [`ComparisonReport::json`].
-    pub fn fields(&self, json: &mut Json) {
-        json.name("statelens").number(1);
-        json.name("matches").bool(self.matches());
-        json.fields(self);
+    /// Returns the fields of [`ComparisonReport::json`].
+    pub fn with_verdict(&self) -> impl Serialize {
+        fields! {
+            matches: self.matches(),
+            #[serde(flatten)]
+            report: self,
+        }
     }
 }
 

@@ -4,11 +4,14 @@
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use serde::{Deserialize, Serialize};
 use statelens_checkpoint::{Checkpoint, DType, Error, Leaf, Result, Tensor, shape_text};
 use statelens_tensor::{InOrder, Pieces, Work};
+use statelens_values::json::Float;
 use statelens_values::picture::BlockMap;
 use statelens_values::{
-    Accumulator, Json, Matrix, Overview, Scale, Summary, has_statistics, missing, statistics_json,
+    Accumulator, Matrix, Overview, Scale, Summary, fields, has_statistics, missing,
+    statistics_fields,
 };
 
 use super::common_type;
@@ -57,7 +60,7 @@ pub struct TensorDifference {
 }
 
 /// The distributions of two sets of values over the same bins.
-#[derive(Debug, Clone, PartialEq, Default, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Outlines {
     /// The edges, one more than there are bins.
     pub edges: Vec<f64>,
@@ -153,7 +156,7 @@ impl TensorDifference {
         self.map.as_ref().map(BlockMap::of)
     }
 
-    /// Writes the fields of `diff --closer --json`: of the tensors `key`, whose dtypes and shapes are
+    /// Returns the entry of `diff --closer --json` of the tensors `key`, whose dtypes and shapes are
     /// `types`, with histograms of `bins` bins.
     pub fn fields(
         &self,
@@ -161,36 +164,38 @@ impl TensorDifference {
         types: &[String; 2],
         scale: Scale,
         bins: usize,
-        json: &mut Json,
-    ) {
-        let sides =
-            [("left", &self.left), ("right", &self.right), ("difference", &self.differences)];
-        json.name("key").str(key);
-        json.name("left_type").str(&types[0]);
-        json.name("right_type").str(&types[1]);
-        json.name("differing").number(self.differing());
-        json.name("nan_on_both_sides").number(self.nan[0]);
-        json.name("nan_left_only").number(self.nan[1]);
-        json.name("nan_right_only").number(self.nan[2]);
-        for (name, of) in sides {
-            json.name(name).object(|json| {
-                let histogram = of.histogram(scale, bins);
-                statistics_json(json, &of.statistics(), &histogram, Some(&self.shape));
-            });
-        }
-        json.name("distributions").value(&self.outlines(scale, bins));
-        if let Some(map) = self.drawn() {
-            json.name("map").object(|json| {
-                json.name("rows").number(map.matrix.0);
-                json.name("columns").number(map.matrix.1);
-                json.name("block").numbers(&[map.block.0, map.block.1]);
-                json.name("size").numbers(&[map.size.0 as u64, map.size.1 as u64]);
-                json.name("largest").array(|json| {
-                    for value in &map.largest {
-                        json.float((!value.is_nan()).then(|| value.abs()));
-                    }
-                });
-            });
+    ) -> impl Serialize {
+        let side = |of: &Summary| {
+            statistics_fields(&of.statistics(), of.histogram(scale, bins), Some(&self.shape))
+        };
+        let map = self.drawn().map(|map| {
+            // A block without numbers is `null`.
+            let largest = map.largest.iter().map(|it| Float((!it.is_nan()).then(|| it.abs())));
+            let largest: Vec<_> = largest.collect();
+            let (rows, columns) = map.matrix;
+            let map = fields! {
+                rows: rows,
+                columns: columns,
+                block: map.block,
+                size: map.size,
+                largest: largest,
+            };
+            fields! { map: map }
+        });
+        fields! {
+            key: key,
+            left_type: &types[0],
+            right_type: &types[1],
+            differing: self.differing(),
+            nan_on_both_sides: self.nan[0],
+            nan_left_only: self.nan[1],
+            nan_right_only: self.nan[2],
+            left: side(&self.left),
+            right: side(&self.right),
+            difference: side(&self.differences),
+            distributions: self.outlines(scale, bins),
+            #[serde(flatten)]
+            map: map,
         }
     }
 

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use statelens_checkpoint::{Error, Grade, counted, grouped, shape_text, size_text};
 use statelens_quantised::ScaleFault;
-use statelens_values::{Json, non_finite_counts, non_finite_text};
+use statelens_values::{fields, non_finite_counts, non_finite_text, report_json};
 
 /// Maximum number of tensors that are listed for the same reason, one per line.
 const MAX_LISTED: usize = 20;
@@ -393,19 +393,17 @@ impl VerificationReport {
     /// Returns the report as JSON. `answer` is the overall result, which may depend on further
     /// criteria.
     pub fn json(&self, answer: bool) -> String {
-        let mut json = Json::new();
-        json.object(|json| {
-            json.name("statelens").number(1);
-            self.write(answer, json);
-        });
-        json.take()
+        report_json(&self.answered(answer))
     }
 
-    /// Writes the fields of [`VerificationReport::json`].
-    pub fn write(&self, answer: bool, json: &mut Json) {
-        json.name("sound").bool(answer);
-        json.name("verdict").str(&self.verdict(false));
-        json.name("grade").value(&self.grade(false));
-        json.fields(&self.result);
+    /// Returns the fields of [`VerificationReport::json`].
+    pub fn answered(&self, answer: bool) -> impl Serialize + use<> {
+        fields! {
+            sound: answer,
+            verdict: self.verdict(false),
+            grade: self.grade(false),
+            #[serde(flatten)]
+            result: self.result.clone(),
+        }
     }
 }

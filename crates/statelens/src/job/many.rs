@@ -10,8 +10,9 @@ use statelens_checkpoint::{
 };
 use statelens_describe::grade_word;
 use statelens_formats::ScanOptions;
+use statelens_values::json::json_text;
 use statelens_values::weights::TensorOutcome;
-use statelens_values::{Json, Scale, Summary, findings_json, statistics_json, worst};
+use statelens_values::{Scale, Summary, fields, findings_json, report_json, worst};
 
 use super::listing::state;
 use super::reading::JobOpener;
@@ -202,9 +203,7 @@ pub(crate) fn merged(
         return Err(Error::damaged("the results are not those of the job's checkpoints"));
     }
     if let ManyCommand::Stats { .. } = command {
-        let mut json = Json::new();
-        json.array(|json| groups_json(&groups, json));
-        report.groups = Some(raw(json.take())?);
+        report.groups = Some(raw(json_text(&group_fields(&groups)))?);
     }
     Ok(report)
 }
@@ -240,11 +239,7 @@ fn outcome(
             let own = statistics(&checkpoint, *by, progress)
                 .map_err(|error| error.in_file(path.display().to_string()))?;
             checkpoint.unchanged()?;
-            let mut json = Json::new();
-            json.object(|json| {
-                json.name("statelens").number(1);
-                json.name("groups").array(|json| groups_json(&own, json));
-            });
+            let report = report_json(&fields! { groups: group_fields(&own) });
             // Last, so that a checkpoint that can't be read adds nothing.
             for (at, group) in own.all.iter().enumerate() {
                 match at {
@@ -253,7 +248,7 @@ fn outcome(
                 }
             }
             let verdict = "read".to_owned();
-            Ok(CommandOutcome { passes: true, verdict, report: json.take() })
+            Ok(CommandOutcome { passes: true, verdict, report })
         }
         ManyCommand::Manifest {} => {
             let checkpoint = opener.open(path, progress)?;
@@ -312,16 +307,9 @@ fn statistics(
     Ok(own)
 }
 
-fn groups_json(groups: &TensorGroups, json: &mut Json) {
-    for group in &groups.all {
-        let of = group.summary.statistics();
-        let histogram = group.summary.histogram(Scale::Linear, BINS);
-        json.object(|json| {
-            json.name("group").str(&group.name);
-            json.name("tensors").number(group.tensors);
-            statistics_json(json, &of, &histogram, None);
-        });
-    }
+/// Returns groups as in JSON.
+fn group_fields(groups: &TensorGroups) -> impl Serialize {
+    groups.all.iter().map(|group| group.fields(Scale::Linear, BINS)).collect::<Vec<_>>()
 }
 
 /// Fails if a file on disk is not as it was when the job was planned.

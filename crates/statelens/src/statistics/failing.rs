@@ -2,9 +2,10 @@
 
 use std::collections::HashSet;
 
+use serde::Serialize;
 use statelens_checkpoint::{Error, Leaf, Result};
 use statelens_compare::verify::{NonFiniteTensor, ScaleFault};
-use statelens_values::{Json, Statistics};
+use statelens_values::Statistics;
 
 use super::{MeasuredTensors, OtherNumbers};
 
@@ -68,11 +69,13 @@ impl FailOn {
 }
 
 /// The result of a search for tensors with properties that the caller does not accept.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize)]
 pub struct FailedTensors {
     /// Keys of the tensors that have such a property, in file order.
+    #[serde(rename = "failed_on")]
     pub keys: Vec<String>,
     /// The numbers of tensors without statistics.
+    #[serde(flatten)]
     pub others: OtherNumbers,
 }
 
@@ -98,15 +101,5 @@ impl FailedTensors {
         let holds = |it: &&ScaleFault| on.iter().any(|what| what.holds_for_scales(it));
         keys.extend(others.scales.iter().filter(holds).map(|fault| fault.key.clone()));
         Self { keys, others }
-    }
-
-    /// Writes the fields `failed_on`, `not_finite`, `not_checked` and `scales`.
-    pub fn json(&self, json: &mut Json) {
-        json.name("failed_on").array(|json| {
-            for key in &self.keys {
-                json.str(key);
-            }
-        });
-        self.others.json(json);
     }
 }

@@ -3,17 +3,18 @@
 
 use std::collections::HashSet;
 
+use serde::Serialize;
 use statelens_checkpoint::{Checkpoint, ErrorKind, Leaf, Progress, Result, TensorId};
 use statelens_compare::verify::{
     NonFiniteTensor, ScaleFault, UnreadTensor, count_not_finite, may_have_floats, why_not_checked,
 };
 use statelens_values::reading::tensors_of;
-use statelens_values::{Json, Repetition, index, missing};
+use statelens_values::{Repetition, index, missing};
 
 use super::MeasuredTensors;
 
 /// The numbers of tensors without statistics.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize)]
 pub struct OtherNumbers {
     /// Tensors with numbers that are not finite.
     pub not_finite: Vec<NonFiniteTensor>,
@@ -21,6 +22,7 @@ pub struct OtherNumbers {
     pub not_checked: Vec<UnreadTensor>,
     /// Quantised weights whose scales or codes have faults. [`OtherNumbers::read`] leaves it empty;
     /// [`Checkpoint::scale_faults`](crate::Checkpoint::scale_faults) finds them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub scales: Vec<ScaleFault>,
 }
 
@@ -74,14 +76,5 @@ impl OtherNumbers {
             }
         }
         Ok(numbers)
-    }
-
-    /// Writes the fields `not_finite`, `not_checked` and, if there are any, `scales`.
-    pub fn json(&self, json: &mut Json) {
-        json.name("not_finite").value(&self.not_finite);
-        json.name("not_checked").value(&self.not_checked);
-        if !self.scales.is_empty() {
-            json.name("scales").value(&self.scales);
-        }
     }
 }

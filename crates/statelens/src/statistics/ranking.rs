@@ -2,7 +2,8 @@
 
 use statelens_checkpoint::{Error, FileSet, Progress, Result, Tensor, counted, shape_text};
 use statelens_tensor::{BUFFER, drain};
-use statelens_values::{Json, MAX_LINES, MatrixLine, MatrixLines, Rows, index};
+use statelens_values::json::Float;
+use statelens_values::{MAX_LINES, MatrixLine, MatrixLines, Rows, fields, index, report_json};
 
 /// The lines of a matrix that are ranked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -127,30 +128,26 @@ impl Ranking {
 
     /// Returns the report as JSON, as `statelens stats --rank --json` prints it.
     pub fn json(&self, title: &str, top: usize) -> String {
-        let list = |json: &mut Json, lines: Vec<(Vec<u64>, MatrixLine)>| {
-            json.objects(lines, |json, (index, line)| {
-                json.name("index").numbers(&index);
-                json.name("norm").float(line.norm);
-                json.name("abs_max").float(line.abs_max);
-                json.name("not_finite").number(line.not_finite);
-            });
-        };
-        let mut json = Json::new();
-        json.object(|json| {
-            json.name("statelens").number(1);
-            json.name("key").str(title);
-            json.name("dtype").str(&self.dtype);
-            json.name("shape").numbers(&self.shape);
-            json.name("of").str(self.of.name());
-            json.name("count").number(self.count());
-            json.name("median_norm").float(self.median());
-            if let Some((zero, copied)) = self.zero_and_copied() {
-                json.name("zero").number(zero);
-                json.name("copied").number(copied);
+        let line = |(index, line): (Vec<u64>, MatrixLine)| {
+            fields! {
+                index: index,
+                norm: Float::from(line.norm),
+                abs_max: Float::from(line.abs_max),
+                not_finite: line.not_finite,
             }
-            list(json.name("largest"), self.largest(top));
-            list(json.name("smallest"), self.smallest(top));
-        });
-        json.take()
+        };
+        let known = self.zero_and_copied();
+        report_json(&fields! {
+            key: title,
+            dtype: &self.dtype,
+            shape: &self.shape,
+            of: self.of.name(),
+            count: self.count(),
+            median_norm: Float::from(self.median()),
+            #[serde(flatten)]
+            known: known.map(|(zero, copied)| fields! { zero: zero, copied: copied }),
+            largest: self.largest(top).into_iter().map(line).collect::<Vec<_>>(),
+            smallest: self.smallest(top).into_iter().map(line).collect::<Vec<_>>(),
+        })
     }
 }

@@ -1,17 +1,19 @@
 //! The singular values of a tensor.
 
+use serde::Serialize;
 use statelens_checkpoint::{Error, FileSet, Progress, Result, Tensor, shape_text};
 use statelens_tensor::{BUFFER, Buffer, drive};
-use statelens_values::singular::{Singular, SingularPlan, Spectrum, Which, spectrum_json};
-use statelens_values::{Json, Matrix};
+use statelens_values::Matrix;
+use statelens_values::singular::{Singular, SingularPlan, Spectrum, Which};
 
 /// Memory limit in bytes.
 const MEMORY: u64 = 1 << 30;
 
 /// The singular values of a matrix, or what finding them costs.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize)]
 pub struct SingularReport {
     /// The name of the tensor, with the slice if there is one.
+    #[serde(rename = "key")]
     pub title: String,
     /// The name of its dtype.
     pub dtype: String,
@@ -20,7 +22,9 @@ pub struct SingularReport {
     /// What finding them costs.
     pub plan: SingularPlan,
     /// The values; `None` until they are read.
+    #[serde(flatten)]
     pub found: Option<Spectrum>,
+    #[serde(skip)]
     matrix: Matrix,
 }
 
@@ -63,16 +67,5 @@ impl SingularReport {
         drive(&mut machine, &mut Buffer::new(BUFFER), progress)?;
         self.found = machine.found().cloned();
         Ok(())
-    }
-
-    /// Writes the fields of the report.
-    pub fn fields(&self, json: &mut Json) {
-        json.name("key").str(&self.title);
-        json.name("dtype").str(&self.dtype);
-        json.name("shape").numbers(&self.shape);
-        json.name("plan").value(&self.plan);
-        if let Some(found) = &self.found {
-            spectrum_json(json, found);
-        }
     }
 }

@@ -20,4 +20,4 @@ pub use largest::practise;
 pub use machine::Singular;
 pub use plan::{MAX_FOR_ALL, MAX_LARGEST, SingularPlan, USUALLY_ALL, USUALLY_LARGEST, Which};
 pub use spectrum::{AtLeast, Spectrum};
-pub use text::{plan_text, spectrum_chart, spectrum_csv, spectrum_facts, spectrum_json};
+pub use text::{plan_text, spectrum_chart, spectrum_csv, spectrum_facts};

@@ -2,11 +2,13 @@
 
 use std::fmt::Write as _;
 
+use serde::{Serialize, Serializer};
 use statelens_checkpoint::{float_repr, grouped, size_text};
 
+use crate::json::Float;
 use crate::picture::{Chart, Series};
 use crate::singular::{AtLeast, SingularPlan, Spectrum};
-use crate::{Json, number_text};
+use crate::{fields, number_text};
 
 /// Describes the computation and its cost: `the 32 largest of 4,096, read up to 8 times (268 MB in
 /// all), in 6.4 MB of memory, about 10.7 billion operations`.
@@ -73,30 +75,28 @@ pub fn spectrum_facts(of: &Spectrum) -> Vec<(&'static str, String)> {
     facts
 }
 
-/// Writes all fields of the JSON object.
-pub fn spectrum_json(json: &mut Json, of: &Spectrum) {
-    let rank = of.rank();
-    json.name("whole").bool(of.whole);
-    json.name("passes").number(of.passes.into());
-    json.name("rank").number(rank.number);
-    json.name("rank_or_more").bool(rank.or_more);
-    match of.condition() {
-        Some(condition) => {
-            json.name("condition").float(condition.number);
-            json.name("condition_or_more").bool(condition.or_more);
-        }
-        None => json.name("condition").null(),
-    }
-    for (name, value) in [
-        ("stable_rank", of.stable_rank()),
-        ("effective_rank", of.effective_rank()),
-        ("frobenius", Some(of.squares.sqrt())),
-        ("captured", Some(of.captured())),
-    ] {
-        json.name(name).float(value);
-    }
-    for (name, values) in [("values", &of.values), ("errors", &of.errors)] {
-        json.name(name).array(|json| values.iter().for_each(|value| json.float(*value)));
+/// Serializes the values, with the figures about the matrix.
+impl Serialize for Spectrum {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let (rank, condition) = (self.rank(), self.condition());
+        let floats = |values: &[f64]| values.iter().copied().map(Float::from).collect::<Vec<_>>();
+        let or_more = condition.map(|condition| fields! { condition_or_more: condition.or_more });
+        let fields = fields! {
+            whole: self.whole,
+            passes: self.passes,
+            rank: rank.number,
+            rank_or_more: rank.or_more,
+            condition: Float(condition.map(|condition| condition.number)),
+            #[serde(flatten)]
+            or_more: or_more,
+            stable_rank: Float(self.stable_rank()),
+            effective_rank: Float(self.effective_rank()),
+            frobenius: Float::from(self.squares.sqrt()),
+            captured: Float::from(self.captured()),
+            values: floats(&self.values),
+            errors: floats(&self.errors),
+        };
+        fields.serialize(serializer)
     }
 }
 

@@ -13,12 +13,11 @@ use regex_lite::Regex;
 use statelens_checkpoint::order;
 use statelens_convert::{Glob, GlobScope};
 use statelens_describe::distance;
-use statelens_values::SummaryStatistics;
+use statelens_values::{Comparison, Condition, StatisticsField, SummaryStatistics};
 
 use crate::filter::state::fragments::Fragments;
 use crate::rows::{LeafKind, Row};
 use crate::state::dtype::is_short;
-use crate::values::state::RowMeasure;
 
 #[derive(Debug, Clone, Default)]
 pub struct Filter {
@@ -35,8 +34,8 @@ enum Term {
     Kind(KindTerm),
     State(String),
     Shape(Vec<Dim>),
-    Size { params: bool, order: Relation, limit: u64 },
-    Values { measure: RowMeasure, share: bool, order: Relation, limit: f64 },
+    Size { params: bool, order: Comparison, limit: u64 },
+    Values(Condition),
 }
 
 /// A part of a key.
@@ -92,15 +91,6 @@ enum Dim {
     Exactly(u64),
     Any,
     AnyMany,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq)]
-enum Relation {
-    Less,
-    LessEqual,
-    Equal,
-    GreaterEqual,
-    Greater,
 }
 
 impl Filter {
@@ -230,9 +220,7 @@ impl Term {
                 row.kind.has_shape()
                     && order.holds(if *params { row.params } else { row.bytes }, *limit)
             }
-            Self::Values { measure, share, order, limit } => values
-                .and_then(|values| measure.of(values, *share))
-                .is_some_and(|value| order.holds(value, *limit)),
+            Self::Values(condition) => values.is_some_and(|values| condition.holds_in(values)),
         }
     }
 }
@@ -276,20 +264,8 @@ impl UnknownTerm {
     }
 }
 
-impl Relation {
-    fn holds<T: PartialOrd>(self, number: T, limit: T) -> bool {
-        match self {
-            Self::Less => number < limit,
-            Self::LessEqual => number <= limit,
-            Self::Equal => number == limit,
-            Self::GreaterEqual => number >= limit,
-            Self::Greater => number > limit,
-        }
-    }
-}
-
 /// Returns the regular expression to write for `a OR b`, `a | b` or `a|b`, and says that `AND` is
-/// not needed. `None` if there is no such operator.
+/// not needed. `None` without such an operator.
 fn operator_hint(words: &[&str]) -> Option<String> {
     let is_plain = |word: &str| {
         !word.is_empty() && word.chars().all(|c| c.is_alphanumeric() || c == '_' || c == '.')
@@ -320,19 +296,19 @@ const NEGATIONS: [char; 2] = ['-', '!'];
 const TERMS: [&str; 6] = ["dtype:", "kind:", "state:", "shape:", "bytes>", "params>"];
 
 /// The terms about values.
-const MEASURES: [(&str, RowMeasure); 9] = [
-    ("std", RowMeasure::Std),
-    ("\u{3c3}", RowMeasure::Std),
-    ("absmax", RowMeasure::AbsMax),
-    ("min", RowMeasure::Min),
-    ("max", RowMeasure::Max),
-    ("mean", RowMeasure::Mean),
-    ("zeros", RowMeasure::Zeros),
-    ("nan", RowMeasure::Nan),
-    ("inf", RowMeasure::Inf),
+const MEASURES: [(&str, StatisticsField); 9] = [
+    ("std", StatisticsField::Std),
+    ("\u{3c3}", StatisticsField::Std),
+    ("absmax", StatisticsField::AbsMax),
+    ("min", StatisticsField::Min),
+    ("max", StatisticsField::Max),
+    ("mean", StatisticsField::Mean),
+    ("zeros", StatisticsField::Zeros),
+    ("nan", StatisticsField::Nan),
+    ("inf", StatisticsField::Inf),
 ];
 
-fn measure(name: &str) -> Option<RowMeasure> {
+fn measure(name: &str) -> Option<StatisticsField> {
     let known = MEASURES.iter().find(|(known, _)| name.eq_ignore_ascii_case(known));
     known.map(|(_, measure)| *measure)
 }
@@ -441,7 +417,7 @@ fn term(word: &str) -> Result<Term, String> {
     }
     for (name, params) in [("bytes", false), ("size", false), ("params", true)] {
         if let Some(rest) = word.strip_prefix(name)
-            && let Some((order, limit)) = order(rest)
+            && let Some((order, limit)) = Comparison::strip(rest)
         {
             let limit = quantity(limit).ok_or_else(|| {
                 format!("\u{2018}{word}\u{2019} needs a number, as in {name}>100MB")
@@ -451,21 +427,18 @@ fn term(word: &str) -> Result<Term, String> {
     }
     if let Some(at) = word.find(['<', '>', '='])
         && let Some(measure) = measure(&word[..at])
-        && let Some((order, limit)) = order(&word[at..])
+        && let Some((order, limit)) = Comparison::strip(&word[at..])
     {
         let (limit, share) = match limit.strip_suffix('%') {
             Some(part) => (part, true),
             None => (limit, false),
         };
-        let counts = matches!(measure, RowMeasure::Zeros | RowMeasure::Nan | RowMeasure::Inf);
-        let limit =
-            limit.parse::<f64>().ok().filter(|limit| limit.is_finite() && (counts || !share));
-        let limit = limit.ok_or_else(|| {
-            let example = if counts { "50% or 1000" } else { "1e-6" };
+        let limit = limit.parse::<f64>().ok().filter(|limit| limit.is_finite());
+        let condition = limit.and_then(|limit| Condition::new(measure, order, limit, share));
+        return condition.map(Term::Values).ok_or_else(|| {
+            let example = if measure.counts() { "50% or 1000" } else { "1e-6" };
             format!("\u{2018}{word}\u{2019} needs a number, as in {}>{example}", &word[..at])
-        })?;
-        let limit = if share { limit / 100.0 } else { limit };
-        return Ok(Term::Values { measure, share, order, limit });
+        });
     }
     if let Some((name, text)) = word.split_once(':') {
         match name {
@@ -495,41 +468,18 @@ fn kind(text: &str) -> Result<Term, String> {
         "tensor" | "tensors" => KindTerm::Tensor,
         "value" | "values" => KindTerm::Value,
         "link" | "links" | "alias" => KindTerm::Link,
-        "ndarray" | "array" => KindTerm::Only(LeafKind::Array),
-        "int" => KindTerm::Only(LeafKind::Int),
-        "float" => KindTerm::Only(LeafKind::Float),
-        "bool" => KindTerm::Only(LeafKind::Bool),
-        "str" => KindTerm::Only(LeafKind::Str),
-        "none" => KindTerm::Only(LeafKind::None),
-        "complex" => KindTerm::Only(LeafKind::Complex),
-        "bytes" => KindTerm::Only(LeafKind::Bytes),
-        "object" => KindTerm::Only(LeafKind::Object),
-        "dict" => KindTerm::Only(LeafKind::Dict),
-        "list" => KindTerm::Only(LeafKind::List),
-        "tuple" => KindTerm::Only(LeafKind::Tuple),
-        "set" => KindTerm::Only(LeafKind::Set),
-        _ => {
-            return Err(format!(
-                "\u{2018}{text}\u{2019} is not a kind; kinds are tensor, value, link, int, float, str \u{2026}"
-            ));
+        "array" => KindTerm::Only(LeafKind::Array),
+        word => {
+            // Rows of sparse tensors are tensors.
+            let known = LeafKind::named(word).filter(|kind| *kind != LeafKind::Sparse);
+            KindTerm::Only(known.ok_or_else(|| {
+                format!(
+                    "\u{2018}{text}\u{2019} is not a kind; kinds are tensor, value, link, int, float, str \u{2026}"
+                )
+            })?)
         }
     };
     Ok(Term::Kind(term))
-}
-
-fn order(text: &str) -> Option<(Relation, &str)> {
-    for (sign, order) in [
-        (">=", Relation::GreaterEqual),
-        ("<=", Relation::LessEqual),
-        (">", Relation::Greater),
-        ("<", Relation::Less),
-        ("=", Relation::Equal),
-    ] {
-        if let Some(rest) = text.strip_prefix(sign) {
-            return Some((order, rest));
-        }
-    }
-    None
 }
 
 /// Parses a number with a unit: `100MB`, `1.5k`, `4096`, `1GiB`.

@@ -7,10 +7,11 @@ use std::collections::HashSet;
 use statelens_checkpoint::natural_order;
 use statelens_checkpoint::order;
 use statelens_describe::fold::{self, ChildRun, Sums, Trie, join};
+use statelens_values::StatisticsField;
 
 use crate::rows::{LeafKind, Row};
 use crate::table::state::fit::FittingColumns;
-use crate::values::state::{RowMeasure, Weights};
+use crate::values::state::Weights;
 
 /// A column that rows can be sorted by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,7 +25,7 @@ pub enum Column {
     Bytes,
     Value,
     /// A statistic of the values.
-    Measure(RowMeasure),
+    Measure(StatisticsField),
 }
 
 /// The columns of the table with their heads.
@@ -324,10 +325,10 @@ impl Table {
         let (Some(x), Some(y)) = (row(a), row(b)) else { return std::cmp::Ordering::Equal };
         match column {
             Column::Key => natural_order(x.key.as_bytes(), y.key.as_bytes()),
-            Column::Kind => (!x.kind.has_shape(), &x.dtype, x.kind.word()).cmp(&(
+            Column::Kind => (!x.kind.has_shape(), &x.dtype, x.kind_word()).cmp(&(
                 !y.kind.has_shape(),
                 &y.dtype,
-                y.kind.word(),
+                y.kind_word(),
             )),
             Column::Shape => (x.shape.len(), &x.shape).cmp(&(y.shape.len(), &y.shape)),
             Column::Params => sums(a).0.cmp(&sums(b).0),
@@ -743,7 +744,7 @@ mod tests {
         };
         view.weights.take((0..8).map(of).collect());
         for down in [true, false] {
-            view.sort = Some((Column::Measure(RowMeasure::Std), down));
+            view.sort = Some((Column::Measure(StatisticsField::Std), down));
             let table = table(&rows, &view);
             let known: Vec<Option<f64>> = table
                 .items

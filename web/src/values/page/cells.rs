@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use statelens_values::StatisticsField;
 use yew::prelude::*;
 
 use crate::page::marks::{classes, when};
@@ -10,19 +11,19 @@ use crate::state::fmt;
 use crate::state::work::OpenWork;
 use crate::table::state::fit::{BYTES, MEASURES, PARAMS};
 use crate::table::state::{COLUMNS, Column, Fold, FoldPattern};
-use crate::values::state::{RowMeasure, RowTotals, figure, number, percent};
+use crate::values::state::{RowTotals, figure, number, percent};
 
 /// A column of values: column, title, CSS classes.
 type ValueColumn = (Option<Column>, &'static str, &'static str);
 
 pub(super) const VALUES: [ValueColumn; MEASURES.len()] = [
-    (Some(Column::Measure(RowMeasure::Std)), "\u{3c3}", "wsd num"),
+    (Some(Column::Measure(StatisticsField::Std)), "\u{3c3}", "wsd num"),
     (None, "by layer", "wly"),
-    (Some(Column::Measure(RowMeasure::AbsMax)), "|x| max", "wmx num"),
-    (Some(Column::Measure(RowMeasure::Min)), "min", "wmn num"),
-    (Some(Column::Measure(RowMeasure::Max)), "max", "wmm num"),
-    (Some(Column::Measure(RowMeasure::Zeros)), "zeros", "wzr num"),
-    (Some(Column::Measure(RowMeasure::Nan)), "NaN, Inf", "wnn num"),
+    (Some(Column::Measure(StatisticsField::AbsMax)), "|x| max", "wmx num"),
+    (Some(Column::Measure(StatisticsField::Min)), "min", "wmn num"),
+    (Some(Column::Measure(StatisticsField::Max)), "max", "wmm num"),
+    (Some(Column::Measure(StatisticsField::Zeros)), "zeros", "wzr num"),
+    (Some(Column::Measure(StatisticsField::Nan)), "NaN, Inf", "wnn num"),
 ];
 
 /// Returns the columns of the table. Once values were read, the columns of values replace those for

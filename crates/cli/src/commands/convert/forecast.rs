@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use serde::Serialize;
 use statelens::parts::checkpoint::Checkpoint;
 use statelens::parts::convert::RunReport;
-use statelens::parts::values::Json;
+use statelens::parts::values::fields;
 use statelens::report::CastEffects;
 use statelens::{ConversionPlan, Result, executor};
 
@@ -56,13 +57,17 @@ impl Forecast {
         }
     }
 
-    /// Writes the losses and counts as fields of an object.
-    pub(crate) fn json(&self, json: &mut Json) {
+    /// Returns the losses and counts as in JSON.
+    pub(crate) fn fields(&self) -> impl Serialize {
         let plan = &self.planned.plan;
-        if let Some(report) = &self.scanned {
-            json.name("cast").value(&CastEffects::new(report, &report.worst(&plan.source)));
+        let cast = self.scanned.as_ref().map(|report| {
+            fields! { cast: CastEffects::new(report, &report.worst(&plan.source)) }
+        });
+        fields! {
+            #[serde(flatten)]
+            cast: cast,
+            losses: &plan.losses,
         }
-        json.name("losses").value(&plan.losses);
     }
 
     /// Returns what casts would do, if the values were read.

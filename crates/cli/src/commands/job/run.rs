@@ -1,6 +1,7 @@
 //! `statelens job run`.
 
 use statelens::job::{Job, TaskEnd, index_from_environment};
+use statelens::parts::values::fields;
 
 use crate::args::JobRun;
 use crate::print::{CommandResult, Printer};
@@ -38,8 +39,5 @@ fn tell(
         let how = if before { "was done before" } else { "is done" };
         return printer.line(&format!("task {task} {how}"));
     }
-    printer.json(|json| {
-        json.name("task").number(task);
-        json.name("done_before").bool(before);
-    })
+    printer.report(&fields! { task: task, done_before: before })
 }

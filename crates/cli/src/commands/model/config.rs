@@ -3,11 +3,12 @@
 use std::fs;
 use std::path::Path;
 
+use serde::Serialize;
 use statelens::parts::checkpoint::visible;
-use statelens::parts::values::Json;
+use statelens::parts::values::fields;
 use statelens::{Error, ErrorKind, Result};
 use statelens_recipes::Implementation;
-use statelens_recipes::config::{Converted, Families, Language, Value, parse};
+use statelens_recipes::config::{Converted, Families, Language, StepConfig, Value, parse};
 
 use super::files::{TextFile, read_config, read_text};
 use super::siblings::name_text;
@@ -37,7 +38,7 @@ pub(crate) fn run(args: &ConvertConfig) -> CommandResult {
     }
     let mut printer = Printer::new();
     if args.json {
-        printer.json(|json| fields(&conversion, &converted, &files, json))?;
+        printer.report(&fields(&conversion, &converted, &files))?;
     } else {
         if conversion.recognised {
             printer.line(&format!(
@@ -190,23 +191,24 @@ fn report_dropped(
     dropped.iter().try_for_each(|key| printer.line(&format!("  {}", visible(key))))
 }
 
+/// Returns the conversion as in JSON.
 fn fields(
     requested: &ConfigConversion,
     converted: &Converted,
     files: &[TextFile],
-    json: &mut Json,
-) {
-    json.name("model").str(&requested.model);
-    json.name("from").str(&requested.source.to_string());
-    json.name("to").str(&requested.target.to_string());
-    json.name("recognised").bool(requested.recognised);
-    json.name("steps").objects(&converted.steps, |json, step| {
-        json.name("from").str(&step.step.source.to_string());
-        json.name("to").str(&step.step.target.to_string());
-        json.name("table").str(&step.table);
-    });
-    json.name("files")
-        .array(|json| files.iter().for_each(|(path, _)| json.str(&path.to_string_lossy())));
-    json.name("dropped").value(&converted.dropped);
-    json.name("notes").value(&converted.notes);
+) -> impl Serialize {
+    let step = |step: &StepConfig| {
+        let (from, to) = (step.step.source.to_string(), step.step.target.to_string());
+        fields! { from: from, to: to, table: step.table.clone() }
+    };
+    fields! {
+        model: &requested.model,
+        from: requested.source.to_string(),
+        to: requested.target.to_string(),
+        recognised: requested.recognised,
+        steps: converted.steps.iter().map(step).collect::<Vec<_>>(),
+        files: files.iter().map(|(path, _)| path.to_string_lossy()).collect::<Vec<_>>(),
+        dropped: &converted.dropped,
+        notes: &converted.notes,
+    }
 }

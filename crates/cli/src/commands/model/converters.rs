@@ -1,6 +1,7 @@
 //! `statelens list-converters`.
 
-use statelens::parts::values::Json;
+use serde::Serialize;
+use statelens::parts::values::fields;
 use statelens_recipes::config::{Families, FormatPair};
 use statelens_recipes::language::RuleBlock;
 use statelens_recipes::{Implementation, families as recipes};
@@ -44,7 +45,7 @@ pub(crate) fn run(args: &ListConverters) -> CommandResult {
     }
     let mut printer = Printer::new();
     if args.json {
-        printer.json(|json| fields(&models, json))?;
+        printer.report(&fields(&models))?;
     } else {
         let mut table = TextTable::new(&["model", "from or to", "to or from"]);
         for (name, pairs) in &models {
@@ -76,15 +77,14 @@ fn formats(formats: &[Implementation]) -> String {
     }
 }
 
-fn fields(models: &[(&str, Vec<FormatPair>)], json: &mut Json) {
-    let list = |json: &mut Json, formats: &[Implementation]| {
-        json.array(|json| formats.iter().for_each(|format| json.str(&format.to_string())));
+/// Returns the list as in JSON.
+fn fields(models: &[(&str, Vec<FormatPair>)]) -> impl Serialize {
+    let names =
+        |formats: &[Implementation]| formats.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let pair = |pair: &FormatPair| fields! { left: names(&pair.left), right: names(&pair.right) };
+    let model = |(model, pairs): &(&str, Vec<FormatPair>)| {
+        let pairs: Vec<_> = pairs.iter().map(pair).collect();
+        fields! { model: (*model).to_owned(), converters: pairs }
     };
-    json.name("models").objects(models, |json, (name, pairs)| {
-        json.name("model").str(name);
-        json.name("converters").objects(pairs, |json, pair| {
-            list(json.name("left"), &pair.left);
-            list(json.name("right"), &pair.right);
-        });
-    });
+    fields! { models: models.iter().map(model).collect::<Vec<_>>() }
 }

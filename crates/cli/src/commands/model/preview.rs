@@ -1,7 +1,8 @@
 //! `statelens convert-model --dry-run`.
 
+use serde::Serialize;
 use statelens::parts::checkpoint::visible;
-use statelens::parts::values::Json;
+use statelens::parts::values::fields;
 use statelens_recipes::conversion::ModelConversion;
 use statelens_recipes::engine::Move;
 
@@ -21,7 +22,7 @@ pub(super) fn show(
     let casts = parts.forecasts()?;
     let mut printer = Printer::new();
     if args.common.json {
-        printer.json(|json| fields(requested, done, &casts, json))?;
+        printer.report(&fields(requested, done, &casts))?;
     } else {
         moves(requested, done, &mut printer)?;
         casts.iter().try_for_each(|(_, forecast)| forecast.text(&mut printer))?;
@@ -57,28 +58,32 @@ fn moves(
     Ok(())
 }
 
+/// Returns the conversion as in JSON.
 fn fields(
     requested: &RequestedConversion,
     done: &ModelConversion,
     casts: &[(String, Forecast)],
-    json: &mut Json,
-) {
-    json.name("model").str(&requested.recipe.family);
-    json.name("from").str(&requested.source.to_string());
-    json.name("to").str(&requested.target.to_string());
-    json.name("moves").objects(&done.moves, |json, one| {
-        json.name("from").value(&one.from);
-        json.name("to").value(&one.to);
-        json.name("rule").str(&one.rule);
-    });
-    json.name("unmatched").array(|json| done.unmatched.iter().for_each(|one| json.str(&one.key)));
-    json.name("nearest").array(|json| {
-        done.unmatched.iter().for_each(|one| json.value(&one.nearest));
-    });
-    if !casts.is_empty() {
-        json.name("casts").objects(casts, |json, (output, forecast)| {
-            json.name("output").str(output);
-            forecast.json(json);
-        });
+) -> impl Serialize {
+    let step = |one: &Move| {
+        fields! { from: one.from.clone(), to: one.to.clone(), rule: one.rule.clone() }
+    };
+    let cast = |(output, forecast)| {
+        fields! {
+            output: output,
+            #[serde(flatten)]
+            forecast: Forecast::fields(forecast),
+        }
+    };
+    let casts: Vec<_> = casts.iter().map(|(output, forecast)| cast((output, forecast))).collect();
+    let unmatched = done.unmatched.iter();
+    fields! {
+        model: &requested.recipe.family,
+        from: requested.source.to_string(),
+        to: requested.target.to_string(),
+        moves: done.moves.iter().map(step).collect::<Vec<_>>(),
+        unmatched: unmatched.clone().map(|one| &one.key).collect::<Vec<_>>(),
+        nearest: unmatched.map(|one| &one.nearest).collect::<Vec<_>>(),
+        #[serde(flatten)]
+        casts: (!casts.is_empty()).then_some(fields! { casts: casts }),
     }
 }

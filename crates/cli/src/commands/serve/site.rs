@@ -7,8 +7,10 @@
 
 use std::path::Path;
 
+use statelens::parts::checkpoint::percent_encode;
 use statelens::parts::formats::sets::CheckpointFiles;
-use statelens::parts::values::Json;
+use statelens::parts::values::fields;
+use statelens::parts::values::json::json_text;
 use statelens_serve::{Request, Response, ServedFolder, Site, content_type};
 
 use crate::source;
@@ -131,20 +133,20 @@ fn listing(folder: &ServedFolder) -> Response {
     let size = |name: &str| {
         files.iter().find(|(_, file)| file.name == name).map_or(0, |(id, _)| files.len(id))
     };
-    let mut json = Json::new();
-    json.object(|json| {
-        let name = folder.path().file_name().unwrap_or(folder.path().as_os_str());
-        json.name("folder").str(&name.to_string_lossy());
-        json.name("checkpoints").objects(&found, |json, found| {
-            json.name("name").str(&found.name);
-            json.name("main").str(&found.main);
-            json.name("files").objects(&found.members, |json, name| {
-                json.name("path").str(name);
-                json.name("bytes").number(size(name));
-            });
-        });
-    });
-    Response::bytes(json.take().into_bytes(), "application/json")
+    let file = |path: String| {
+        let bytes = size(&path);
+        fields! { path: path, bytes: bytes }
+    };
+    let checkpoint = |found: CheckpointFiles| {
+        let files: Vec<_> = found.members.into_iter().map(file).collect();
+        fields! { name: found.name, main: found.main, files: files }
+    };
+    let name = folder.path().file_name().unwrap_or(folder.path().as_os_str());
+    let listing = fields! {
+        folder: name.to_string_lossy(),
+        checkpoints: found.into_iter().map(checkpoint).collect::<Vec<_>>(),
+    };
+    Response::bytes(json_text(&listing).into_bytes(), "application/json")
 }
 
 /// Returns a path inside the folder as in addresses, not encoded; `None` if it is not valid text.
@@ -155,17 +157,9 @@ pub(super) fn name_of(path: &Path) -> Option<String> {
 
 /// Percent-encodes the bytes that can't stand in the query of an address.
 pub(super) fn encoded(name: &str) -> String {
-    let mut out = String::with_capacity(name.len());
-    for byte in name.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' | b'/' => {
-                out.push(char::from(byte));
-            }
-            // Encoded twice: the query is decoded once, and its value is itself an address.
-            _ => out.push_str(&format!("%25{byte:02X}")),
-        }
-    }
-    out
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~/".contains(&byte);
+    // Encoded twice: the query is decoded once, and its value is itself an address.
+    percent_encode(name.as_bytes(), plain).replace('%', "%25")
 }
 
 #[cfg(test)]

@@ -9,12 +9,13 @@ use statelens::parts::formats::cerebras::dataloader::{
     DataState, Loader, MAX_STATE_BYTES, is_state_file,
 };
 use statelens::parts::formats::cerebras::rewrite::with_dataloader;
+use statelens::parts::values::fields;
 use statelens::write::file_name;
 use statelens::{Error, Result};
 
 use crate::args::{ConvertDataloaderState, Dataloader};
 use crate::commands::losses::losses_text;
-use crate::commands::writing::{file_options, output_json, write};
+use crate::commands::writing::{file_options, output_fields, write};
 use crate::print::{CommandResult, Printer, counted, grouped};
 
 pub(crate) fn run(args: &ConvertDataloaderState) -> CommandResult {
@@ -33,12 +34,13 @@ pub(crate) fn run(args: &ConvertDataloaderState) -> CommandResult {
     let samples = state.samples();
     let mut printer = Printer::new();
     if args.common.json {
-        printer.json(|json| {
-            output_json(json, &args.output, Some(bytes));
-            json.name("step").number(state.step);
-            json.name("workers").number(state.workers.len() as u64);
-            json.name("samples_streamed").number(samples);
-            json.name("replaced").bool(replaced);
+        printer.report(&fields! {
+            #[serde(flatten)]
+            output: output_fields(&args.output, Some(bytes)),
+            step: state.step,
+            workers: state.workers.len(),
+            samples_streamed: samples,
+            replaced: replaced,
         })?;
     } else {
         if replaced {

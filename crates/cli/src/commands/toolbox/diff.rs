@@ -8,8 +8,7 @@ use statelens::parts::checkpoint::Checkpoint;
 use statelens::parts::compare::check::{expected_of, parts_sides, prefix_between};
 use statelens::parts::compare::diff::{ComparisonReport, Tolerance};
 use statelens::parts::convert::{Edit, Pattern, Rename};
-use statelens::parts::values::Json;
-use statelens::sides::{EditedSides, SideEdits, roles_json};
+use statelens::sides::{EditedSides, SideEdits, comparison_json};
 use statelens::{DiffOptions, Error, Result, diff_with};
 
 use crate::args::{Diff, DiffOrder, EqualityTest};
@@ -69,7 +68,7 @@ pub(crate) fn run(args: &Diff) -> CommandResult {
     let (left, right) = (left.inner(), right.inner());
     let mut printer = Printer::for_verdict();
     match args.common.json {
-        true => printer.line(&json(args, &report))?,
+        true => printer.line(&comparison_json(&report, args.by_layer))?,
         false => {
             show(&report, &mut printer)?;
             if args.by_layer {
@@ -82,17 +81,6 @@ pub(crate) fn run(args: &Diff) -> CommandResult {
     }
     printer.finish()?;
     Ok(report.matches())
-}
-
-fn json(args: &Diff, report: &ComparisonReport) -> String {
-    let mut json = Json::new();
-    json.object(|json| {
-        report.fields(json);
-        if args.by_layer {
-            roles_json(&report.changes, json);
-        }
-    });
-    json.take()
 }
 
 /// Returns a hint on the options to use if the keys of the sides differ by a prefix, so that few

@@ -6,11 +6,12 @@ use std::path::Path;
 use statelens::parts::checkpoint::visible;
 use statelens::parts::formats::cerebras::fix::Fixed;
 use statelens::parts::formats::cerebras::rewrite::{repair, with_suffix};
+use statelens::parts::values::fields;
 use statelens::write::{Replace, file_name};
 use statelens::{Error, Result};
 
 use crate::args::FixCheckpointSpec;
-use crate::commands::writing::{file_options, output_json, write};
+use crate::commands::writing::{file_options, output_fields, write};
 use crate::print::{CommandResult, Failure, Printer, grouped};
 
 pub(crate) fn run(args: &FixCheckpointSpec) -> CommandResult {
@@ -66,12 +67,11 @@ fn report(
     printer: &mut Printer,
 ) -> Result<(), Failure> {
     if args.common.json {
-        return printer.json(|json| {
-            json.name("repairs").array(|json| {
-                fixed.repairs.iter().for_each(|repair| json.str(&repair.text()));
-            });
-            json.name("no_global_step").bool(fixed.no_global_step);
-            output_json(json, target, bytes);
+        return printer.report(&fields! {
+            repairs: fixed.repairs.iter().map(|repair| repair.text()).collect::<Vec<_>>(),
+            no_global_step: fixed.no_global_step,
+            #[serde(flatten)]
+            output: output_fields(target, bytes),
         });
     }
     for repair in &fixed.repairs {

@@ -7,7 +7,6 @@ use statelens::folder::{FolderReport, Level, RuleLevels, fix_index};
 use statelens::parts::checkpoint::{counted, visible};
 use statelens::parts::compare::sarif::SarifLog;
 use statelens::parts::formats::is_named_as_weights;
-use statelens::parts::values::Json;
 
 use crate::args::Check;
 use crate::commands::several;
@@ -95,8 +94,7 @@ fn table(
             first.map_or(String::new(), |first| format!("{}: {}", first.rule, first.text)),
         ];
         let answer = report.whole;
-        let json = Box::new(move |json: &mut Json| json.fields(&report));
-        Ok(several::FileRow { cells, json, answer, incomplete: false })
+        Ok(several::FileRow { cells, report, answer, incomplete: false })
     })
 }
 

@@ -97,7 +97,7 @@ pub(crate) fn run(args: &Prune) -> CommandResult {
                 stay,
                 newer_by_time: &run.newer_by_time,
             };
-            printer.json(|json| json.fields(&fields))?;
+            printer.report(&fields)?;
         }
         false => {
             for (name, why) in &unsound {

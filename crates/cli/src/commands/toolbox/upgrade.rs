@@ -2,11 +2,12 @@
 
 use statelens::parts::checkpoint::visible;
 use statelens::parts::formats::cerebras::rewrite::{upgrade, with_suffix};
+use statelens::parts::values::fields;
 use statelens::write::file_name;
 
 use crate::args::Upgrade;
 use crate::commands::losses::losses_text;
-use crate::commands::writing::{file_options, output_json, write};
+use crate::commands::writing::{file_options, output_fields, write};
 use crate::print::{CommandResult, Printer, grouped};
 
 pub(crate) fn run(args: &Upgrade) -> CommandResult {
@@ -25,10 +26,11 @@ pub(crate) fn run(args: &Upgrade) -> CommandResult {
     let bytes = plan.map(|plan| write(plan, &target, &options)).transpose()?;
     let mut printer = Printer::new();
     if args.input.common.json {
-        printer.json(|json| {
-            json.name("from").str(&before);
-            json.name("to").str(&args.to);
-            output_json(json, &target, bytes);
+        printer.report(&fields! {
+            from: &before,
+            to: &args.to,
+            #[serde(flatten)]
+            output: output_fields(&target, bytes),
         })?;
         return printer.success();
     }

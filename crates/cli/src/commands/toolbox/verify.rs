@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 
 use statelens::parts::compare::sarif::SarifLog;
 use statelens::parts::compare::verify::{Manifest, VerificationReport};
-use statelens::parts::values::Json;
 use statelens::{Checkpoint, Error, Result};
 
 use crate::args::Verify;
@@ -52,8 +51,8 @@ pub(crate) fn run(args: &Verify) -> CommandResult {
             grouped(report.result.bytes),
         ];
         let incomplete = report.is_incomplete(args.finite);
-        let json = Box::new(move |json: &mut Json| report.write(answer, json));
-        Ok(several::FileRow { cells, json, answer: answer || incomplete, incomplete })
+        let report = report.answered(answer);
+        Ok(several::FileRow { cells, report, answer: answer || incomplete, incomplete })
     })
 }
 

@@ -8,7 +8,7 @@ use statelens::parts::checkpoint::{Checkpoint, Tensor, shape_text, visible};
 use statelens::parts::convert::{alone, dtype_named, in_dtype, lacks_numpy};
 use statelens::parts::formats::{RequestedOptions, writing};
 use statelens::parts::tensor::{BUFFER, drain, has_floats};
-use statelens::parts::values::{Csv, Json};
+use statelens::parts::values::{Csv, fields};
 use statelens::write::file_name;
 use statelens::{DType, Error, Result};
 
@@ -106,21 +106,28 @@ pub(crate) fn run(args: &Export) -> CommandResult {
     let mut printer = Printer::new();
     let output = args.output.display().to_string();
     if args.input.common.json {
-        let write_entry = |json: &mut Json, one: &ExportedTensor| {
-            json.name("key").str(&one.key);
-            json.name("dtype").str(one.tensor.dtype.name());
-            json.name("shape").numbers(&one.tensor.shape);
+        let entry = |one: &ExportedTensor| {
+            let (key, shape) = (one.key.clone(), one.tensor.shape.clone());
+            fields! { key: key, dtype: one.tensor.dtype.name().to_owned(), shape: shape }
         };
-        printer.json(|json| {
-            match taken.as_slice() {
-                [one] => write_entry(json, one),
-                several => json.name("tensors").objects(several, |json, one| {
-                    write_entry(json, one);
-                    json.name("name").str(&one.name);
-                }),
+        let named = |one: &ExportedTensor| {
+            fields! {
+                #[serde(flatten)]
+                entry: entry(one),
+                name: one.name.clone(),
             }
-            json.name("output").str(&output);
-            json.name("bytes").number(bytes);
+        };
+        let (one, several) = match taken.as_slice() {
+            [one] => (Some(entry(one)), None),
+            several => (None, Some(several.iter().map(named).collect::<Vec<_>>())),
+        };
+        printer.report(&fields! {
+            #[serde(flatten)]
+            one: one,
+            #[serde(flatten)]
+            several: several.map(|tensors| fields! { tensors: tensors }),
+            output: &output,
+            bytes: bytes,
         })?;
     } else {
         let (output, bytes) = (visible(&output), grouped(bytes));

@@ -1,8 +1,9 @@
 //! `statelens stats --histogram`.
 
 use statelens::Error;
-use statelens::parts::values::statistics_json;
 use statelens::parts::values::weights::TensorOutcome as Found;
+
+use statelens::statistics::tensor_fields;
 
 use super::measure;
 use crate::args::{Input, ScaleArg};
@@ -34,16 +35,7 @@ pub(crate) fn run(input: &Input, key: &str, scale: ScaleArg, bins: u16) -> Comma
     let histogram = summary.histogram(scale.into(), bins.into());
     let mut printer = Printer::new();
     if input.common.json {
-        let tensor = checkpoint.tensor_of(leaf.target).map(|(_, tensor)| tensor);
-        printer.json(|json| {
-            json.name("key").text(&leaf.flat);
-            if let Some(tensor) = tensor {
-                json.name("dtype").str(tensor.dtype.name());
-                json.name("shape").numbers(&tensor.shape);
-            }
-            let shape = tensor.map(|tensor| tensor.shape.as_slice());
-            statistics_json(json, &summary.statistics(), &histogram, shape);
-        })?;
+        printer.report(&tensor_fields(checkpoint, leaf, &summary.statistics(), &histogram))?;
     } else {
         for line in drawn(&summary, &histogram.edges, &histogram.counts) {
             printer.line(&line)?;

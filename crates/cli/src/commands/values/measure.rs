@@ -1,7 +1,7 @@
 //! Reads tensors on all cores.
 
 use statelens::parts::checkpoint::{Leaf, TensorId};
-use statelens::parts::values::weights::{Survey, TensorOutcome};
+use statelens::parts::values::weights::TensorOutcome;
 use statelens::statistics::{self, first_read};
 use statelens::{Checkpoint, Result};
 
@@ -11,20 +11,11 @@ use crate::progress::{Bar, Unit};
 pub(crate) fn each(
     checkpoint: &Checkpoint,
     leaves: &[Leaf],
-    out: impl FnMut(TensorId, TensorOutcome) -> Result<()>,
-) -> Result<()> {
-    checkpoint.check_size("reading all values")?;
-    drive(checkpoint, first_read(checkpoint.inner(), leaves), "reading", out)
-}
-
-/// Reads the tensors of a survey and calls `out` with its results, in the order of the survey.
-pub(crate) fn drive(
-    checkpoint: &Checkpoint,
-    survey: Survey,
-    what: &'static str,
     mut out: impl FnMut(TensorId, TensorOutcome) -> Result<()>,
 ) -> Result<()> {
-    let mut bar = Bar::stoppable(what, Unit::Bytes)?;
+    checkpoint.check_size("reading all values")?;
+    let survey = first_read(checkpoint.inner(), leaves);
+    let mut bar = Bar::stoppable("reading", Unit::Bytes)?;
     statistics::drive(survey, checkpoint.workers(), &mut bar, &mut out)?;
     checkpoint.unchanged()
 }

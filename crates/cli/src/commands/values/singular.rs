@@ -38,7 +38,7 @@ pub(crate) fn run(args: &SingularArgs) -> CommandResult {
     }
     let mut printer = Printer::new();
     if args.input.common.json {
-        printer.json(|json| report.fields(json))?;
+        printer.report(&report)?;
     } else {
         let (dtype, shape) = (&tensor.dtype, shape_text(&tensor.shape));
         printer.line(&format!("{}  {dtype} {shape}", visible(&title)))?;

@@ -2,19 +2,17 @@
 
 use std::cmp::Ordering;
 
-use statelens::parts::checkpoint::{
-    Checkpoint, Leaf, TensorId, natural_order, shape_text, visible,
-};
+use statelens::parts::checkpoint::{Checkpoint, Leaf, natural_order, shape_text, visible};
 use statelens::parts::convert::Pattern;
-use statelens::parts::values::weights::{CHECKS, Noticed, Survey, TensorOutcome};
+use statelens::parts::values::weights::{CHECKS, Noticed};
 use statelens::parts::values::{Histogram, bars, index, number_text};
 use statelens::statistics::{
-    FailOn, FailedTensors, MeasuredTensor, MeasuredTensors, OtherNumbers, ReadTwice,
+    self, FailOn, MeasuredTensor, MeasuredTensors, Measurements, OtherNumbers, SecondPass, Stages,
     StatisticsOptions, finding,
 };
-use statelens::{Error, Result, Statistics};
+use statelens::{Error, Progress, Result, Statistics};
 
-use super::{hist, measure, rows};
+use super::{hist, rows};
 use crate::args::{SortBy, StatsArgs};
 use crate::print::{CommandResult, Failure, Printer, TextTable, counted, grouped, warn};
 use crate::progress::{Bar, Unit};
@@ -39,10 +37,7 @@ pub(crate) fn run(args: &StatsArgs) -> CommandResult {
     let keys: Vec<&str> = args.patterns.iter().map(String::as_str).collect();
     let (file, with) = (&args.input.file, &args.input.common.with);
     let (stored, opened) = crate::commands::quantised::open_both(file, with, &keys)?;
-    let checkpoint = opened.inner();
-    let wanted = |leaf: &Leaf| Pattern::any_selects(&patterns, &leaf.flat.to_lossy());
-    checkpoint.room(800)?;
-    let leaves: Vec<Leaf> = checkpoint.leaves().into_iter().filter(wanted).collect();
+    opened.check_size("reading all values")?;
     let options = StatisticsOptions {
         bins: if args.input.common.json { args.bins.unwrap_or(JSON_BINS).into() } else { SMALL },
         scale: args.scale.into(),
@@ -50,37 +45,37 @@ pub(crate) fn run(args: &StatsArgs) -> CommandResult {
         keep: &|of| args.tests.iter().all(|test| test.holds(of)),
         rows: args.rows,
     };
-    let mut all = MeasuredTensors::new(options, checkpoint, &leaves);
-    measure::each(opened, &leaves, |id, found| all.take(id, found))?;
-    let mut failed = None;
-    if !args.fail_on.is_empty() {
-        let mut bar = Bar::stoppable("checking", Unit::Bytes)?;
-        let found = OtherNumbers::read(checkpoint, &leaves, &all, &mut bar)?;
-        let wanted = |key: &str| Pattern::any_selects(&patterns, key);
-        let scales = stored.scale_faults(&wanted, &mut bar)?;
-        let others = OtherNumbers { scales, ..found };
-        let on: Vec<FailOn> = args.fail_on.iter().map(|what| (*what).into()).collect();
-        failed = Some(FailedTensors::find(&on, &all, &leaves, others));
+    let on: Vec<FailOn> = args.fail_on.iter().map(|what| (*what).into()).collect();
+    let sides = (&stored, opened);
+    statistics::measure(sides, &patterns, options, &on, &mut Bars(None), |found| {
+        show(args, opened.inner(), &found)
+    })
+}
+
+/// A bar for each stage.
+struct Bars(Option<Bar>);
+
+impl Stages for Bars {
+    fn begin(&mut self, stage: &'static str) -> Result<&mut dyn Progress> {
+        // The bar of the stage before ends first.
+        self.0 = None;
+        Ok(self.0.insert(Bar::stoppable(stage, Unit::Bytes)?))
     }
-    let mut again = |survey: Survey, out: &mut dyn FnMut(TensorId, TensorOutcome) -> Result<()>| {
-        measure::drive(opened, survey, "looking closer", out)
-    };
-    let known = ReadTwice::read(checkpoint, &leaves, &all, args.rows, &mut again)?;
-    let found = known.findings(checkpoint, &leaves);
-    let mut rows = all.rows(&leaves);
+}
+
+fn show(args: &StatsArgs, checkpoint: &Checkpoint, found: &Measurements<'_>) -> CommandResult {
+    let Measurements { leaves, tensors: all, second, noticed, failed } = found;
+    let mut rows = all.rows(leaves);
     sort(args, &mut rows);
     let mut printer = Printer::for_verdict();
     match args.input.common.json {
-        true => {
-            let mut out = |piece: &str| printer.text(piece);
-            all.json(&rows, &leaves, &known, &found, failed.as_ref(), &mut out)?;
-        }
+        true => found.json(&rows, &mut |piece| printer.text(piece))?,
         false => {
-            text(args, checkpoint, &all, &rows, &known, &mut printer)?;
+            text(args, checkpoint, all, &rows, second, &mut printer)?;
             if !all.tensors.is_empty() {
-                print_findings(&found, &leaves, &mut printer)?;
+                print_findings(noticed, leaves, &mut printer)?;
             }
-            if let Some(failed) = &failed {
+            if let Some(failed) = failed {
                 print_others(&failed.others, &mut printer)?;
             }
         }
@@ -93,7 +88,7 @@ pub(crate) fn run(args: &StatsArgs) -> CommandResult {
     match (is_bad, all.failed.is_empty()) {
         (true, _) => Ok(false),
         (false, false) => Err(Failure::Reported),
-        (false, true) if failed.is_some_and(|it| !it.others.not_checked.is_empty()) => {
+        (false, true) if failed.as_ref().is_some_and(|it| !it.others.not_checked.is_empty()) => {
             Err(Failure::Incomplete)
         }
         (false, true) => Ok(true),
@@ -169,7 +164,7 @@ fn text(
     checkpoint: &Checkpoint,
     all: &MeasuredTensors<'_>,
     rows: &[(&Leaf, &MeasuredTensor)],
-    known: &ReadTwice<'_>,
+    known: &SecondPass<'_>,
     printer: &mut Printer,
 ) -> Result<(), Failure> {
     const NUMBERS: [&str; 9] =

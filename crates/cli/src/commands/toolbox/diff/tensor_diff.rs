@@ -53,7 +53,7 @@ pub(super) fn run(
         match args.common.json {
             true => {
                 json.line();
-                json.object(|json| found.fields(key, &types, scale, bins, json));
+                json.value(&found.fields(key, &types, scale, bins));
             }
             false => {
                 if number > 0 {

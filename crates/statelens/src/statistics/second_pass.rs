@@ -4,14 +4,16 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use serde::Serialize;
 use statelens_checkpoint::{
     Checkpoint, Finding, Leaf, Result, TensorId, grouped, listed, shape_text, visible,
 };
 use statelens_describe::Parameters;
+use statelens_values::json::Float;
 use statelens_values::weights::{
     Noticed, Seen, Survey, TensorOutcome, findings, to_hash, to_read_by_rows,
 };
-use statelens_values::{Json, MatrixLine, MatrixLines, Statistics, number_text};
+use statelens_values::{Json, MatrixLine, MatrixLines, Statistics, fields, number_text};
 
 use super::{Drive, MeasuredTensors};
 
@@ -19,14 +21,14 @@ use super::{Drive, MeasuredTensors};
 const NAMED: usize = 3;
 
 /// The results of the first and the second read.
-pub struct ReadTwice<'a> {
+pub struct SecondPass<'a> {
     statistics: HashMap<TensorId, &'a Statistics>,
     hashes: HashMap<TensorId, u128>,
     lines: HashMap<TensorId, MatrixLines>,
     parameters: Parameters,
 }
 
-impl<'a> ReadTwice<'a> {
+impl<'a> SecondPass<'a> {
     /// Reads tensors a second time where needed; with `all_rows`, reads every matrix by rows.
     pub fn read(
         checkpoint: &Arc<Checkpoint>,
@@ -71,30 +73,27 @@ impl<'a> ReadTwice<'a> {
         findings(checkpoint, leaves, self)
     }
 
-    /// Writes the numbers of dead and copied rows of a tensor; with `each`, the figures of each
-    /// row.
-    pub(super) fn json(&self, id: TensorId, shape: &[u64], each: bool, json: &mut Json) {
+    /// Returns the numbers of dead and copied rows of a tensor; with `each`, the figures of each row.
+    pub(super) fn fields(&self, id: TensorId, shape: &[u64], each: bool) -> impl Serialize {
         let lines = self.lines.get(&id);
         let width = shape.iter().skip(1).fold(1, |all: u64, dim| all.saturating_mul(*dim));
         // If there are fewer zeros than values in a row, no row is zero.
         let none = self.statistics.get(&id).is_some_and(|of| shape.len() > 1 && of.zeros < width);
-        let zero = lines.map(|lines| lines.zero_rows).or(none.then_some(0));
-        for (name, count) in
-            [("zero_rows", zero), ("copied_rows", lines.map(|lines| lines.copied_rows))]
-        {
-            match count {
-                Some(count) => json.name(name).number(count),
-                None => json.name(name).null(),
+        let figures = |lines: &[MatrixLine]| {
+            fields! {
+                abs_max: lines.iter().map(|line| Float::from(line.abs_max)).collect::<Vec<_>>(),
+                norm: lines.iter().map(|line| Float::from(line.norm)).collect::<Vec<_>>(),
+                not_finite: lines.iter().map(|line| line.not_finite).collect::<Vec<_>>(),
             }
-        }
-        let Some(lines) = lines.filter(|_| each) else { return };
-        for (name, all) in [("rows", &lines.rows), ("columns", &lines.columns)] {
-            json.name(name).object(|json| {
-                json.name("abs_max").array(|json| all.iter().for_each(|it| json.float(it.abs_max)));
-                json.name("norm").array(|json| all.iter().for_each(|it| json.float(it.norm)));
-                let not_finite: Vec<u64> = all.iter().map(|it| it.not_finite).collect();
-                json.name("not_finite").numbers(&not_finite);
-            });
+        };
+        let each = lines.filter(|_| each).map(|lines| {
+            fields! { rows: figures(&lines.rows), columns: figures(&lines.columns) }
+        });
+        fields! {
+            zero_rows: lines.map(|lines| lines.zero_rows).or(none.then_some(0)),
+            copied_rows: lines.map(|lines| lines.copied_rows),
+            #[serde(flatten)]
+            each: each,
         }
     }
 
@@ -131,7 +130,7 @@ impl<'a> ReadTwice<'a> {
     }
 }
 
-impl Seen for ReadTwice<'_> {
+impl Seen for SecondPass<'_> {
     fn statistics(&self, tensor: TensorId) -> Option<&Statistics> {
         self.statistics.get(&tensor).copied()
     }

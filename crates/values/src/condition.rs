@@ -2,7 +2,9 @@
 
 use std::str::FromStr;
 
-use statelens_values::Statistics;
+use statelens_stats::Statistics;
+
+use crate::SummaryStatistics;
 
 /// A statistic of a tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,7 +99,24 @@ impl StatisticsField {
         }
     }
 
-    fn counts(self) -> bool {
+    /// Returns the number of this statistic in a summary; `None` if summaries lack it.
+    pub fn of_summary(self, of: &SummaryStatistics) -> Option<f64> {
+        match self {
+            Self::Count => Some(of.count as f64),
+            Self::Nan => Some(of.nan as f64),
+            Self::Inf => Some(of.infinite as f64),
+            Self::Zeros => Some(of.zeros as f64),
+            Self::Min => of.min,
+            Self::Max => of.max,
+            Self::Mean => of.mean,
+            Self::Std => of.std,
+            Self::AbsMax => of.abs_max(),
+            _ => None,
+        }
+    }
+
+    /// Returns whether it is a number of elements, which may be a percentage.
+    pub fn counts(self) -> bool {
         matches!(
             self,
             Self::Nan
@@ -121,31 +140,82 @@ pub struct Condition {
     percent: bool,
 }
 
+/// A comparison of two numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Comparison {
+pub enum Comparison {
+    /// `<`
     Less,
+    /// `<=`
     AtMost,
+    /// `=` or `==`
     Equal,
+    /// `!=`
     Other,
+    /// `>=`
     AtLeast,
+    /// `>`
     More,
 }
 
+impl Comparison {
+    /// The signs; one that begins with another comes before it.
+    pub const SIGNS: [(&str, Self); 7] = [
+        ("<=", Self::AtMost),
+        (">=", Self::AtLeast),
+        ("!=", Self::Other),
+        ("==", Self::Equal),
+        ("<", Self::Less),
+        (">", Self::More),
+        ("=", Self::Equal),
+    ];
+
+    /// Returns the comparison at the start of a text, and the text after its sign.
+    pub fn strip(text: &str) -> Option<(Self, &str)> {
+        Self::SIGNS.iter().find_map(|(sign, it)| Some((*it, text.strip_prefix(sign)?)))
+    }
+
+    /// Returns whether it holds.
+    pub fn holds<T: PartialOrd>(self, value: T, limit: T) -> bool {
+        match self {
+            Self::Less => value < limit,
+            Self::AtMost => value <= limit,
+            Self::Equal => value == limit,
+            Self::Other => value != limit,
+            Self::AtLeast => value >= limit,
+            Self::More => value > limit,
+        }
+    }
+}
+
 impl Condition {
+    /// Compares a statistic with a number, with `percent` with that number of a hundred values.
+    /// `None` if the statistic is not a count, and so not a percentage.
+    pub fn new(
+        field: StatisticsField,
+        comparison: Comparison,
+        number: f64,
+        percent: bool,
+    ) -> Option<Self> {
+        let known = !percent || field.counts();
+        known.then_some(Self { field, comparison, number, percent })
+    }
+
     /// Returns whether the condition holds; false if there is no number.
     pub fn holds(&self, of: &Statistics) -> bool {
-        let Some(mut value) = self.field.of(of) else { return false };
+        self.holds_for(self.field.of(of), of.count)
+    }
+
+    /// Returns whether the condition holds for a summary; false if there is no number.
+    pub fn holds_in(&self, of: &SummaryStatistics) -> bool {
+        self.holds_for(self.field.of_summary(of), of.count)
+    }
+
+    fn holds_for(&self, value: Option<f64>, count: u64) -> bool {
+        let Some(mut value) = value else { return false };
         if self.percent {
-            value = value / of.count.max(1) as f64 * 100.0;
+            value = value / count.max(1) as f64 * 100.0;
         }
-        match self.comparison {
-            Comparison::Less => value < self.number,
-            Comparison::AtMost => value <= self.number,
-            Comparison::Equal => value == self.number,
-            Comparison::Other => value != self.number,
-            Comparison::AtLeast => value >= self.number,
-            Comparison::More => value > self.number,
-        }
+        self.comparison.holds(value, self.number)
     }
 }
 
@@ -153,16 +223,7 @@ impl FromStr for Condition {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        const SIGNS: [(&str, Comparison); 7] = [
-            ("<=", Comparison::AtMost),
-            (">=", Comparison::AtLeast),
-            ("!=", Comparison::Other),
-            ("==", Comparison::Equal),
-            ("<", Comparison::Less),
-            (">", Comparison::More),
-            ("=", Comparison::Equal),
-        ];
-        let found = SIGNS.iter().find_map(|(sign, comparison)| {
+        let found = Comparison::SIGNS.iter().find_map(|(sign, comparison)| {
             let (name, number) = text.split_once(sign)?;
             Some((name.trim(), *comparison, number.trim()))
         });
@@ -177,11 +238,12 @@ impl FromStr for Condition {
             Some(number) => (number.trim(), true),
             None => (number, false),
         };
+        let not_counted = || format!("`{name}` is not a count, so it can't be a percentage");
         if percent && !field.counts() {
-            return Err(format!("`{name}` is not a count, so it can't be a percentage"));
+            return Err(not_counted());
         }
         let number = number.parse().map_err(|_| format!("`{number}` is not a number"))?;
-        Ok(Self { field, comparison, number, percent })
+        Self::new(field, comparison, number, percent).ok_or_else(not_counted)
     }
 }
 
@@ -196,6 +258,9 @@ mod tests {
         let is = |text: &str| text.parse::<Condition>().unwrap().holds(&of);
         assert!(is("nan>0") && is("nan = 2") && is("zeros>=50%") && is("std<1e-6") && is("inf==0"));
         assert!(!is("nan>2") && !is("zeros>50%") && !is("mean<5") && !is("nan!=2"));
+        let of = SummaryStatistics { count: 8, zeros: 4, ..SummaryStatistics::default() };
+        let is = |text: &str| text.parse::<Condition>().unwrap().holds_in(&of);
+        assert!(is("zeros>=50%") && is("zeros=4") && !is("std<1") && !is("kurtosis<1"));
         for text in ["nan", "nope>1", "std>50%", "nan>x", "key=1", ""] {
             assert!(text.parse::<Condition>().is_err(), "{text}");
         }
