@@ -2,8 +2,9 @@
 
 use std::collections::HashSet;
 
+use serde::Serialize;
 use statelens_checkpoint::{Checkpoint, Key, Leaf, Text, ValueId, order};
-use statelens_values::Json;
+use statelens_values::{Json, object};
 
 use crate::attribute_text;
 
@@ -43,29 +44,52 @@ fn containers(checkpoint: &Checkpoint) -> impl Iterator<Item = ValueId> {
     all.filter(|(_, value)| value.is_container()).map(|(id, _)| id)
 }
 
-/// Writes the field `groups`: an object with the attributes of each group, by key.
-pub fn groups_json(json: &mut Json, checkpoint: &Checkpoint) {
-    let groups = groups_with_attributes(checkpoint);
-    if groups.is_empty() {
-        return;
+/// The attributes of a value, by name.
+#[derive(Debug, Clone, Serialize)]
+#[serde(transparent)]
+pub struct Attributes(#[serde(with = "object")] Vec<(String, Text)>);
+
+impl Attributes {
+    /// Returns the attributes of a value.
+    pub fn of(checkpoint: &Checkpoint, id: ValueId) -> Self {
+        let raw = checkpoint.raw_attributes(id).iter();
+        let raw = raw.map(|(name, text)| (name.to_lossy().into_owned(), text.clone()));
+        let named = checkpoint.named_attributes(checkpoint.resolve(id)).into_iter();
+        let named = named.map(|(name, id)| {
+            (name.to_lossy().into_owned(), Text::from(attribute_text(checkpoint, id).as_str()))
+        });
+        Self(raw.chain(named).collect())
     }
-    let mut written = HashSet::new();
-    json.name("groups").object(|json| {
-        for (key, id) in &groups {
-            if written.insert(key) {
-                let json = json.name(&key.to_lossy());
-                json.object(|json| attributes_json(json, checkpoint, *id));
-            }
-        }
-    });
 }
 
-/// Writes the attributes of a value as fields.
-pub fn attributes_json(json: &mut Json, checkpoint: &Checkpoint, id: ValueId) {
-    for (name, text) in checkpoint.raw_attributes(id) {
-        json.name(&name.to_lossy()).text(text);
+/// The attributes of each container that has some, by its key.
+#[derive(Debug, Clone, Default, Serialize)]
+#[serde(transparent)]
+pub struct GroupAttributes(#[serde(with = "object")] Vec<(String, Attributes)>);
+
+impl GroupAttributes {
+    /// Returns the attributes of containers; of two with one key, those of the first.
+    pub fn of(checkpoint: &Checkpoint) -> Self {
+        let mut known = HashSet::new();
+        let mut groups = Vec::new();
+        for (key, id) in groups_with_attributes(checkpoint) {
+            let key = key.to_lossy().into_owned();
+            if known.insert(key.clone()) {
+                groups.push((key, Attributes::of(checkpoint, id)));
+            }
+        }
+        Self(groups)
     }
-    for (name, id) in checkpoint.named_attributes(checkpoint.resolve(id)) {
-        json.name(&name.to_lossy()).str(&attribute_text(checkpoint, id));
+
+    /// Returns whether no container has attributes.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Writes the field `groups`, if there are any.
+    pub fn write(&self, json: &mut Json) {
+        if !self.is_empty() {
+            json.name("groups").value(self);
+        }
     }
 }

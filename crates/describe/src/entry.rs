@@ -4,7 +4,7 @@ use statelens_checkpoint::{Checkpoint, Leaf, Sparse, Value, ValueId};
 use statelens_values::SummaryStatistics;
 
 use crate::fold::{Foldable, LeafProperties};
-use crate::{dtype_of, kind_of, shape_of, text_of};
+use crate::{LeafKind, dtype_of, shape_of, text_of};
 
 /// A leaf of an outline.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -12,7 +12,7 @@ pub struct LeafSummary {
     /// The key, joined with dots.
     pub key: String,
     /// The kind, with links followed: `tensor`, `int`, ….
-    pub kind: &'static str,
+    pub kind: LeafKind,
     /// The dtype of a tensor or array by torch's name; otherwise empty.
     pub dtype: String,
     /// The shape of a tensor or array.
@@ -36,7 +36,7 @@ impl LeafSummary {
         let (params, bytes) = size_of(checkpoint, leaf.target);
         Self {
             key: leaf.flat.to_lossy().into_owned(),
-            kind: kind_of(checkpoint, leaf),
+            kind: LeafKind::of(checkpoint.value(leaf.target)),
             dtype: dtype.map(|dtype| dtype.name().to_owned()).unwrap_or_default(),
             shape: shape_of(checkpoint, leaf.target).map(<[u64]>::to_vec).unwrap_or_default(),
             params,
@@ -50,12 +50,12 @@ impl LeafSummary {
 
     /// Returns whether it has a dtype and a shape.
     pub fn is_tensor(&self) -> bool {
-        is_tensor(self.kind)
+        self.kind.has_shape()
     }
 
     /// Returns the dtype, or the kind if there is no dtype.
     pub fn type_word(&self) -> &str {
-        if self.dtype.is_empty() { self.kind } else { &self.dtype }
+        if self.dtype.is_empty() { self.kind.word() } else { &self.dtype }
     }
 }
 
@@ -63,8 +63,8 @@ impl Foldable for LeafSummary {
     fn properties(&self) -> LeafProperties<'_> {
         LeafProperties {
             key: &self.key,
-            kind: self.kind,
-            is_tensor: is_tensor(self.kind),
+            kind: self.kind.word(),
+            is_tensor: self.is_tensor(),
             dtype: &self.dtype,
             shape: &self.shape,
             link: self.link.as_deref(),
@@ -73,11 +73,6 @@ impl Foldable for LeafSummary {
             value: &self.value,
         }
     }
-}
-
-/// Returns whether leaves of this kind have a dtype and a shape.
-pub(crate) fn is_tensor(kind: &str) -> bool {
-    matches!(kind, "tensor" | "ndarray" | "sparse")
 }
 
 /// Returns the number of elements and of logical bytes of a leaf.

@@ -1,16 +1,19 @@
-//! Everything that `info` says about a checkpoint, once: the command prints its lines, JSON and
-//! Python serialise it. A new field is a field here, and a line in [`Info::lines`].
+//! A description of a checkpoint without its values. JSON and Python serialise it; the command,
+//! summaries and the page show its lines. A new field is a field here, or in [`Totals`] if it is
+//! counted, and a line in [`Info::lines`].
 
-use serde::{Serialize, Serializer};
-use statelens_checkpoint::{Checkpoint, Finding, Text, counted, grouped, size_text};
+use serde::{Deserialize, Serialize, Serializer};
+use statelens_checkpoint::{
+    Checkpoint, Finding, FormatInfo, counted, grouped, size_short, size_text,
+};
 use statelens_values::{object, report_json};
 
 use crate::FileGrade;
+use crate::attributes::GroupAttributes;
 use crate::model::Model;
-use crate::parameters::ParameterCount;
+use crate::parameters::{ParameterCount, short_count};
 use crate::summary::CheckpointSummary;
-use crate::totals::{Count, StateSummary};
-use crate::{attribute_text, groups_with_attributes};
+use crate::totals::{Count, StateSummary, Totals};
 
 /// Keys above which the model is described only on request, because that needs a list of all keys.
 pub const MAX_DESCRIBED: u64 = 10_000;
@@ -24,27 +27,22 @@ pub struct Info {
     pub grade: FileGrade,
     /// The files that the checkpoint was opened from or that have its tensors.
     pub files: Vec<FileSize>,
-    /// Number of leaves, including links.
-    pub leaves: u64,
-    /// Number of leaves that are links to others.
-    pub links: u64,
-    /// Number of tensors whose bytes are not available.
-    pub missing: u64,
-    /// Counts of tensors and arrays. Tied tensors count once.
+    /// Counts of leaves and tensors. `dtypes` and `states` have those by dtype and by state.
     #[serde(flatten)]
-    pub all: Count,
+    pub totals: Totals,
     /// Number of parameters of the model.
     #[serde(rename = "model_parameters", serialize_with = "model_parameters")]
     pub parameters: ParameterCount,
-    /// The sizes of the checkpoint if every link is a copy.
-    pub unfolded: UnfoldedSizes,
+    /// The sizes of the checkpoint if every link is a copy; `None` in a summary.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unfolded: Option<UnfoldedSizes>,
     /// Counts by dtype, in order of first appearance.
     pub dtypes: Vec<DTypeCount>,
     /// Counts by state, in order of first appearance.
     pub states: Vec<StateCount>,
     /// Attributes of containers by key, such as those of HDF5 groups.
-    #[serde(with = "object", skip_serializing_if = "Vec::is_empty")]
-    pub groups: Vec<(String, GroupAttributes)>,
+    #[serde(skip_serializing_if = "GroupAttributes::is_empty")]
+    pub groups: GroupAttributes,
     /// The findings of the reader, then those about the model.
     pub findings: Vec<Finding>,
     /// The model, empty if it was not described.
@@ -52,20 +50,46 @@ pub struct Info {
     pub model: Model,
 }
 
-/// The format of a checkpoint.
+/// The format of a checkpoint, and facts about the file.
 #[derive(Debug, Clone, Serialize)]
 pub struct FormatText {
+    /// The format, its version and the program that wrote it.
+    #[serde(flatten)]
+    pub name: FormatName,
+    /// Further facts, by name.
+    #[serde(with = "object")]
+    pub facts: Vec<(String, String)>,
+}
+
+/// A format, its version and the program that wrote the file.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct FormatName {
     /// The format's short name: `cerebras-h5`.
     pub name: String,
-    /// The name to display.
+    /// The name to display: `Cerebras HDF5`.
     pub title: String,
     /// The version; may be empty.
     pub version: String,
     /// The program that wrote it; may be empty.
     pub producer: String,
-    /// Further facts, by name.
-    #[serde(with = "object")]
-    pub facts: Vec<(String, String)>,
+}
+
+impl FormatName {
+    /// Returns the format with its version: `Cerebras HDF5 0.5`.
+    pub fn text(&self) -> String {
+        format!("{} {}", self.title, self.version).trim().to_owned()
+    }
+}
+
+impl From<&FormatInfo> for FormatName {
+    fn from(format: &FormatInfo) -> Self {
+        Self {
+            name: format.id.to_owned(),
+            title: format.name.to_owned(),
+            version: format.version.clone(),
+            producer: format.producer.clone(),
+        }
+    }
 }
 
 /// A file and its size.
@@ -109,7 +133,7 @@ pub struct StateCount {
 }
 
 impl DTypeCount {
-    pub(crate) fn list(counts: Vec<(String, Count)>) -> Vec<Self> {
+    fn list(counts: Vec<(String, Count)>) -> Vec<Self> {
         counts.into_iter().map(|(dtype, count)| Self { dtype, count }).collect()
     }
 }
@@ -121,13 +145,26 @@ impl StateCount {
     }
 }
 
-/// The attributes of a container by name.
-#[derive(Debug, Clone, Serialize)]
-#[serde(transparent)]
-pub struct GroupAttributes(#[serde(with = "object")] Vec<(String, Text)>);
-
 /// Files that are listed one by one.
 const MAX_FILES: usize = 100;
+
+/// A place that shows lines of [`Info`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum View {
+    /// `statelens info`.
+    Command,
+    /// Summaries as text, Markdown and a fragment of HTML.
+    Summary,
+    /// The HTML file of a summary.
+    Html,
+    /// The page's inspector.
+    Page,
+}
+
+use View::{Command, Html, Page, Summary};
+
+/// The views of a line that all of them show.
+const EVERYWHERE: &[View] = &[Command, Summary, Html, Page];
 
 impl Info {
     /// Describes a checkpoint, from its counts and the description of its
@@ -138,82 +175,95 @@ impl Info {
         parameters: ParameterCount,
         model: Model,
     ) -> Self {
-        let (format, unfolded) = (&checkpoint.format, checkpoint.unfolded());
+        let unfolded = checkpoint.unfolded();
+        let name = FormatName::from(&checkpoint.format);
+        let format = FormatText { name, facts: checkpoint.format.facts.clone() };
         let findings = [checkpoint.findings.clone(), model.findings()].concat();
+        let files = summary.files.into_iter().map(|(name, bytes)| FileSize { name, bytes });
         Self {
-            grade: FileGrade::of_findings(&findings).0,
-            format: FormatText {
-                name: format.id.to_owned(),
-                title: format.name.to_owned(),
-                version: format.version.clone(),
-                producer: format.producer.clone(),
-                facts: format.facts.clone(),
-            },
-            files: summary
-                .files
-                .into_iter()
-                .map(|(name, bytes)| FileSize { name, bytes })
-                .collect(),
-            leaves: summary.leaves,
-            links: summary.links,
-            missing: summary.missing,
-            all: summary.all,
-            parameters,
-            unfolded: UnfoldedSizes {
+            files: files.collect(),
+            unfolded: Some(UnfoldedSizes {
                 stored_bytes: unfolded.stored_bytes,
                 text_bytes: unfolded.text_bytes,
                 tensor_bytes: unfolded.tensor_bytes,
-            },
-            dtypes: DTypeCount::list(summary.by_dtype),
-            states: StateCount::list(summary.by_state),
-            groups: groups(checkpoint),
-            findings,
+            }),
+            groups: GroupAttributes::of(checkpoint),
             model,
+            ..Self::counted(format, summary.totals, parameters, findings)
         }
     }
 
-    /// Returns the facts as labelled lines, without those that say nothing.
-    pub fn lines(&self) -> Vec<(String, String)> {
-        let format = &self.format;
-        let mut lines = vec![
-            ("format".to_owned(), self.format_text()),
-            ("producer".to_owned(), format.producer.clone()),
-        ];
-        lines.extend(format.facts.iter().map(|(name, text)| (name.to_lowercase(), text.clone())));
-        lines.push(("grade".to_owned(), self.grade.word().to_owned()));
-        lines.push(("model".to_owned(), self.model.line()));
+    /// Describes a checkpoint of which only this is known.
+    pub fn counted(
+        format: FormatText,
+        mut totals: Totals,
+        parameters: ParameterCount,
+        findings: Vec<Finding>,
+    ) -> Self {
+        Self {
+            format,
+            grade: FileGrade::of_findings(&findings).0,
+            files: Vec::new(),
+            dtypes: DTypeCount::list(std::mem::take(&mut totals.by_dtype)),
+            states: StateCount::list(std::mem::take(&mut totals.by_state)),
+            totals,
+            parameters,
+            unfolded: None,
+            groups: GroupAttributes::default(),
+            findings,
+            model: Model::default(),
+        }
+    }
+
+    /// Returns the facts as labelled lines, without those that are not known.
+    pub fn lines(&self, view: View) -> Vec<(String, String)> {
+        let mut lines = Vec::new();
+        let mut line = |views: &[View], label: &str, text: String| {
+            if views.contains(&view) && !text.is_empty() {
+                lines.push((label.to_owned(), text));
+            }
+        };
+        let Self { format: FormatText { name: format, facts }, totals, parameters, .. } = self;
+        line(EVERYWHERE, "format", format.text());
+        line(&[Command, Summary, Html], "producer", format.producer.clone());
+        line(&[Page], "written by", format.producer.clone());
+        facts.iter().for_each(|(name, text)| line(&[Command], &name.to_lowercase(), text.clone()));
+        line(&[Command, Summary, Html], "grade", self.grade.word().to_owned());
+        line(&[Command], "model", self.model.line());
         let listed = if self.files.len() > MAX_FILES { 1 } else { self.files.len() };
         let (listed, more) = self.files.split_at(listed);
-        let files = listed.iter().map(|file| format!("{}, {}", file.name, exact(file.bytes)));
-        lines.extend(files.map(|text| ("file".to_owned(), text)));
-        if !more.is_empty() {
-            let bytes = more.iter().fold(0, |sum: u64, file| sum.saturating_add(file.bytes));
-            let count = grouped(more.len() as u64);
-            lines.push(("files".to_owned(), format!("{count} more, {}", exact(bytes))));
+        for file in listed {
+            line(&[Command], "file", format!("{}, {}", file.name, exact(file.bytes)));
         }
-        let links = match self.links {
+        if !more.is_empty() {
+            let count = grouped(more.len() as u64);
+            line(&[Command], "files", format!("{count} more, {}", exact(sum(more))));
+        }
+        let links = match totals.links {
             0 => String::new(),
             1 => ", 1 of them a link to another".to_owned(),
             links => format!(", {} of them links to others", grouped(links)),
         };
-        let missing = match self.missing {
-            0 => String::new(),
-            count => format!("the bytes of {}", counted(count, "tensor")),
-        };
-        lines.extend([
-            ("leaves".to_owned(), format!("{}{links}", grouped(self.leaves))),
-            ("tensors".to_owned(), grouped(self.all.tensors)),
-            ("parameters".to_owned(), self.parameters.text()),
-            ("bytes".to_owned(), exact(self.all.bytes)),
-            ("missing".to_owned(), missing),
-        ]);
-        lines.retain(|(_, text)| !text.is_empty());
+        line(&[Command], "leaves", format!("{}{links}", grouped(totals.leaves)));
+        line(&[Command], "tensors", grouped(totals.all.tensors));
+        line(&[Command, Summary], "parameters", parameters.text());
+        line(&[Page], "params", grouped(parameters.model));
+        line(&[Html], "params", short_count(parameters.model));
+        if parameters.model != parameters.all {
+            line(&[Page], "elements in all", grouped(parameters.all));
+            line(&[Html], "elements in all", short_count(parameters.all));
+        }
+        let (tensors, bytes) = (grouped(totals.all.tensors), size_short(totals.all.bytes));
+        line(&[Summary], "tensors", format!("{tensors}, {bytes}"));
+        line(&[Html], "tensors", tensors);
+        line(&[Html], "bytes", bytes);
+        line(&[Command], "bytes", exact(totals.all.bytes));
+        line(&[Summary, Html], "keys", grouped(totals.leaves));
+        line(&[Summary, Html], "files", size_short(sum(&self.files)));
+        if let Some(count) = totals.missing.filter(|count| *count > 0) {
+            line(&[Command], "missing", format!("the bytes of {}", counted(count, "tensor")));
+        }
         lines
-    }
-
-    /// Returns the format with its version: `Cerebras HDF5 0.5`.
-    pub fn format_text(&self) -> String {
-        format!("{} {}", self.format.title, self.format.version).trim_end().to_owned()
     }
 
     /// Returns the description as JSON.
@@ -222,32 +272,16 @@ impl Info {
     }
 }
 
-/// Returns the attributes of containers by key; of two containers with one key, those of the first.
-fn groups(checkpoint: &Checkpoint) -> Vec<(String, GroupAttributes)> {
-    let mut groups: Vec<(String, GroupAttributes)> = Vec::new();
-    let mut known = std::collections::HashSet::new();
-    for (key, id) in groups_with_attributes(checkpoint) {
-        let key = key.to_lossy().into_owned();
-        if !known.insert(key.clone()) {
-            continue;
-        }
-        let raw = checkpoint.raw_attributes(id).iter();
-        let raw = raw.map(|(name, text)| (name.to_lossy().into_owned(), text.clone()));
-        let named = checkpoint.named_attributes(checkpoint.resolve(id)).into_iter();
-        let named = named.map(|(name, id)| {
-            (name.to_lossy().into_owned(), Text::from(attribute_text(checkpoint, id).as_str()))
-        });
-        groups.push((key, GroupAttributes(raw.chain(named).collect())));
-    }
-    groups
-}
-
 fn model_parameters<S: Serializer>(count: &ParameterCount, to: S) -> Result<S::Ok, S::Error> {
     to.serialize_u64(count.model)
 }
 
 fn model<S: Serializer>(model: &Model, to: S) -> Result<S::Ok, S::Error> {
     model.report().serialize(to)
+}
+
+fn sum(files: &[FileSize]) -> u64 {
+    files.iter().fold(0, |sum, file| sum.saturating_add(file.bytes))
 }
 
 fn exact(bytes: u64) -> String {
@@ -298,7 +332,13 @@ mod tests {
             "model",
         ];
         assert!(order.is_sorted_by_key(|name| at(name)), "{text}");
-        let labels: Vec<String> = info.lines().into_iter().map(|(label, _)| label).collect();
-        assert_eq!(labels, ["format", "grade", "leaves", "tensors", "parameters", "bytes"]);
+        let labels = |view| {
+            let labels = info.lines(view).into_iter().map(|(label, _)| label);
+            labels.collect::<Vec<_>>().join(", ")
+        };
+        assert_eq!(labels(Command), "format, grade, leaves, tensors, parameters, bytes");
+        assert_eq!(labels(Summary), "format, grade, parameters, tensors, keys, files");
+        assert_eq!(labels(Html), "format, grade, params, tensors, bytes, keys, files");
+        assert_eq!(labels(Page), "format, params");
     }
 }

@@ -11,6 +11,7 @@ mod exact;
 mod file_grade;
 mod grade;
 pub mod info;
+mod kind;
 mod manifest;
 pub mod model;
 mod optimizer;
@@ -26,11 +27,12 @@ mod typed;
 
 pub use statelens_fold as fold;
 
-pub use attributes::{attributes_json, group, groups_json, groups_with_attributes};
+pub use attributes::{Attributes, GroupAttributes, group, groups_with_attributes};
 pub use exact::{class_text, types_text};
 pub use file_grade::FileGrade;
 pub use grade::grade_word;
 pub use info::Info;
+pub use kind::LeafKind;
 pub use manifest::{Hashes, ManifestWriter, Unread, write_manifest, write_manifest_lines};
 pub use optimizer::{Parameter, Parameters};
 pub use parameters::ParameterCount;

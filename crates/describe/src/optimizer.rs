@@ -8,6 +8,7 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
+use serde::Serialize;
 use statelens_checkpoint::{Checkpoint, DType, Leaf, Value};
 use statelens_values::weights;
 
@@ -15,7 +16,7 @@ use crate::shape_of;
 use crate::summary::MODELS;
 
 /// The parameter that an entry of an optimizer's state belongs to.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Parameter {
     /// Its flat key, or its name in the optimizer.
     pub key: String,

@@ -25,3 +25,21 @@ impl ParameterCount {
         }
     }
 }
+
+/// Formats a number with three digits: `6.74 B`.
+pub(crate) fn short_count(number: u64) -> String {
+    let mut value = number as f64;
+    let mut unit = "";
+    for next in [" k", " M", " B", " T"] {
+        if value < 999.5 {
+            break;
+        }
+        (value, unit) = (value / 1000.0, next);
+    }
+    match unit {
+        "" => number.to_string(),
+        _ if value < 9.995 => format!("{value:.2}{unit}"),
+        _ if value < 99.95 => format!("{value:.1}{unit}"),
+        _ => format!("{value:.0}{unit}"),
+    }
+}

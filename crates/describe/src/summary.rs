@@ -2,31 +2,17 @@
 
 use std::borrow::Borrow;
 
-use statelens_checkpoint::{
-    Checkpoint, DictKey, FormatInfo, Layout, Leaf, Tensor, TensorId, Value, separator,
-};
+use statelens_checkpoint::{Checkpoint, DictKey, Layout, Leaf, Tensor, TensorId, Value, separator};
 
-use crate::totals::{Count, Counter, StateSummary, Totals};
+use crate::totals::{Counter, StateSummary, Totals};
 
 /// Totals of a checkpoint. Tied tensors are counted once; links are not counted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CheckpointSummary {
-    /// The format of the file.
-    pub format: FormatInfo,
     /// Names and sizes of the files that the checkpoint was opened from or that have its tensors.
     pub files: Vec<(String, u64)>,
-    /// Number of leaves, including links.
-    pub leaves: u64,
-    /// Number of leaves that are links to others.
-    pub links: u64,
-    /// Counts of tensors and arrays.
-    pub all: Count,
-    /// Counts of tensors and arrays by dtype, in order of first appearance.
-    pub by_dtype: Vec<(String, Count)>,
-    /// Counts of leaves by state ([`Leaf::state`]), in order of first appearance.
-    pub by_state: Vec<(String, StateSummary)>,
-    /// Number of tensors whose bytes are not available.
-    pub missing: u64,
+    /// Counts of leaves and tensors; states are those of [`Leaf::state`].
+    pub totals: Totals,
     /// Whether the root itself holds the states, as in trainers' files; otherwise the names of
     /// states are just the first segments of keys (`model.layers.0.weight` in a model's own state
     /// dict).
@@ -77,16 +63,9 @@ impl CheckpointSummary {
                 _ => checkpoint.tensor_of(leaf.target).into_iter().for_each(add),
             }
         }
-        let Totals { leaves, links, all, by_dtype, by_state } = counter.finish();
         Self {
-            format: checkpoint.format.clone(),
             files: files(checkpoint, &seen),
-            leaves,
-            links,
-            all,
-            by_dtype,
-            by_state,
-            missing,
+            totals: Totals { missing: Some(missing), ..counter.finish() },
             nested: is_nested(checkpoint),
         }
     }
@@ -94,7 +73,7 @@ impl CheckpointSummary {
     /// Returns the state that is the model, if it has a known name and there are other states.
     /// "Parameters" then refers to this state.
     pub fn model(&self) -> Option<(&str, &StateSummary)> {
-        model_among(&self.by_state, self.nested)
+        model_among(&self.totals.by_state, self.nested)
     }
 }
 
@@ -210,9 +189,9 @@ mod tests {
 
     use super::*;
     use crate::model::Model;
-    use crate::{Info, ParameterCount};
+    use crate::{Count, Info, ParameterCount};
     use statelens_checkpoint::{
-        Builder, DType, Dict, FileSet, Finding, Limits, Memory, Span, ValueId,
+        Builder, DType, Dict, FileSet, Finding, FormatInfo, Limits, Memory, Span, ValueId,
     };
 
     fn dict(entries: &[(&str, ValueId)]) -> Value {
@@ -259,11 +238,12 @@ mod tests {
         let finding = Finding::new(Grade::Warning, "odd").place("x");
         let checkpoint = builder.finish(root, FormatInfo::default(), files, vec![finding]).unwrap();
         let summary = CheckpointSummary::new(&checkpoint, &checkpoint.leaves());
-        assert_eq!(summary.all, Count { tensors: 2, elements: 5, bytes: 14 });
-        assert_eq!((summary.leaves, summary.links, summary.missing), (4, 1, 1));
+        let totals = &summary.totals;
+        assert_eq!(totals.all, Count { tensors: 2, elements: 5, bytes: 14 });
+        assert_eq!((totals.leaves, totals.links, totals.missing), (4, 1, Some(1)));
         assert_eq!(summary.files, [("a.mdl".to_owned(), 64), ("raw.bin".to_owned(), 8)]);
         let states: Vec<_> =
-            summary.by_state.iter().map(|(name, state)| (name.as_str(), state.leaves)).collect();
+            totals.by_state.iter().map(|(name, state)| (name.as_str(), state.leaves)).collect();
         assert_eq!(states, [("step", 1), ("model", 3)]);
         let info = Info::new(&checkpoint, summary, ParameterCount::default(), Model::default());
         let json: serde_json::Value = serde_json::from_str(&info.json()).unwrap();

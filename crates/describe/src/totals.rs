@@ -34,19 +34,25 @@ pub struct StateSummary {
     pub tensors: Count,
 }
 
-/// Totals of a list of leaves.
-#[derive(Debug, Clone, PartialEq, Default)]
+/// Totals of a list of leaves. The fields are those of JSON, in their order.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Totals {
     /// Number of leaves, including links.
     pub leaves: u64,
     /// Number of leaves that are links to others.
     pub links: u64,
-    /// Counts of tensors and arrays, without links.
+    /// Number of tensors whose bytes are not available; `None` if it is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub missing: Option<u64>,
+    /// Counts of tensors and arrays, without links. Tied tensors count once.
+    #[serde(flatten)]
     pub all: Count,
     /// The counts by dtype, in order of first appearance.
+    #[serde(skip)]
     pub by_dtype: Vec<(String, Count)>,
     /// The counts by state: the part of the key before the first dot, or before the first slash in
     /// formats that separate names with slashes.
+    #[serde(skip)]
     pub by_state: Vec<(String, StateSummary)>,
 }
 

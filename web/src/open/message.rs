@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use serde::{Deserialize, Serialize};
 use statelens_checkpoint::Finding;
+use statelens_describe::info::FormatName;
 
 use crate::read_as::message::ReadAs;
 use crate::repair::message::RewriteOffer;
@@ -63,12 +64,10 @@ pub struct OpenedCheckpoint {
     pub format_id: String,
     /// Whether the format may separate the segments of keys with slashes.
     pub slash_keys: bool,
-    /// The format's name, as in "Cerebras HDF5".
-    pub format: String,
-    /// The format's version, if the file states it.
-    pub version: String,
-    /// The program that wrote it, if the file states it.
-    pub producer: String,
+    /// The format, its version and the program that wrote it.
+    pub format: FormatName,
+    /// The labelled facts that the inspector shows, without counts of rows.
+    pub facts: Vec<(String, String)>,
     /// Total length of its files in bytes.
     pub size: u64,
     /// The number of files that hold its tensors, if there are several; otherwise 0.
@@ -97,6 +96,14 @@ pub struct OpenedCheckpoint {
     pub summary: bool,
     /// Parameters of the model: tied tensors once, without buffers and optimizer.
     pub model_params: u64,
+}
+
+impl OpenedCheckpoint {
+    /// Returns the format with its version, and the program that wrote the file.
+    pub fn badge(&self) -> String {
+        let (format, producer) = (self.format.text(), &self.format.producer);
+        if producer.is_empty() { format } else { format!("{format} \u{b7} {producer}") }
+    }
 }
 
 /// Bytes and requests of a remote checkpoint.

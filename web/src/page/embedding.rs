@@ -32,7 +32,7 @@ pub fn use_embedder(model: &UseReducerHandle<PageModel>, actor: &Actor) {
     let is_open = opened.is_some();
     let opened = opened.map(|work| {
         let opened = &work.opened;
-        (model.session, opened.name.clone(), opened.format.clone(), work.rows.len() as u32)
+        (model.session, opened.name.clone(), opened.format.title.clone(), work.rows.len() as u32)
     });
     use_effect_with(opened, |opened| {
         if let Some((_, name, format, keys)) = opened {

@@ -193,12 +193,6 @@ fn top(actor: &Actor, props: &WorkspaceProps) -> Html {
     let WorkspaceProps { work, values_panel, oncompare, .. } = props;
     let opened = &work.opened;
     let on = |act: fn(&Actor)| actor.on(move |actor, _: MouseEvent| act(actor));
-    let format = format!("{} {}", opened.format, opened.version).trim().to_owned();
-    let badge = if opened.producer.is_empty() {
-        format.clone()
-    } else {
-        format!("{format} \u{b7} {}", opened.producer)
-    };
     html! {
         // With nothing selected, the inspector has the same numbers in full.
         <header class={classes(&["top", when(work.selection.is_none(), "whole")])}>
@@ -212,9 +206,9 @@ fn top(actor: &Actor, props: &WorkspaceProps) -> Html {
                     { format!("{at} of {count}") }<span class="caret" aria-hidden="true"></span></button>
             }
             if opened.shards > 0 { <span class="tag only-l" id="shards">{ format!("{} shards", fmt::exact(opened.shards)) }</span> }
-            <span class="badge only-l">{ badge }</span>
+            <span class="badge only-l">{ opened.badge() }</span>
             <span class="facts">
-                <span class="only-s">{ format }</span>
+                <span class="only-s">{ opened.format.text() }</span>
                 if opened.shards > 0 { <span class="only-s">{ format!("{} shards", fmt::exact(opened.shards)) }</span> }
                 if opened.model_params > 0 {
                     <span title={format!("In the model; {} in all tensors", fmt::plural(work.sums.params, "element"))}><b>{ fmt::count(opened.model_params) }</b>{ " params" }</span>

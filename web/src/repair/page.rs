@@ -86,7 +86,7 @@ pub fn tasks(actor: &Actor, work: &OpenWork, convert: &Conversion) -> Html {
 pub fn fields(actor: &Actor, work: &OpenWork, convert: &Conversion, rewrite: &Rewrite) -> Html {
     let own = match rewrite {
         Rewrite::Upgrade { to } => {
-            let other_versions = VERSIONS.iter().filter(|of| of.id != work.opened.version);
+            let other_versions = VERSIONS.iter().filter(|of| of.id != work.opened.format.version);
             let list: Vec<Choice> = other_versions.copied().collect();
             version(actor, &list, to)
         }

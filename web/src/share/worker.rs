@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use statelens_checkpoint::{Layout, TensorId, float_repr, shape_text};
+use statelens_describe::info::View;
 use statelens_describe::share::{
     KeysAs, LeafSummary, LinkOptions, LinkParts, Outline, lines, link, open_link,
     structure_fingerprint, without_link, write_html, write_json, write_markdown, write_picture,
@@ -170,18 +171,18 @@ fn hashes(open: &OpenCheckpoint, measurements: &Measurements) -> Option<HashMap<
 pub fn open(fragment: &str) -> Result<(MadeSummary, OpenedCheckpoint), Box<ErrorText>> {
     let outline = open_link(fragment).map_err(|error| Box::new(text::error(&error)))?;
     let rows: Vec<Row> = outline.entries.iter().cloned().map(row).collect();
+    let info = outline.info();
     let opened = OpenedCheckpoint {
         name: outline.name.clone(),
-        format_id: outline.format_id.clone(),
+        format_id: outline.format.name.clone(),
         slash_keys: outline.slash_keys,
         format: outline.format.clone(),
-        version: outline.version.clone(),
-        producer: outline.producer.clone(),
+        facts: info.lines(View::Page),
         size: outline.size,
         rows: PackedRows::pack(&rows),
         findings: outline.findings.clone(),
         summary: true,
-        model_params: outline.parameters().model,
+        model_params: info.parameters.model,
         ..OpenedCheckpoint::default()
     };
     Ok((MadeSummary::new(outline), opened))
@@ -191,7 +192,7 @@ fn entry_kind(entry: &LeafSummary) -> String {
     if entry.is_tensor() {
         format!("{} {}", crate::state::dtype::short(&entry.dtype), shape_text(&entry.shape))
     } else if entry.value.is_empty() {
-        entry.kind.to_owned()
+        entry.kind.word().to_owned()
     } else {
         entry.value.clone()
     }
@@ -199,7 +200,8 @@ fn entry_kind(entry: &LeafSummary) -> String {
 
 /// Converts a leaf into a row.
 pub fn row(entry: LeafSummary) -> Row {
-    let kind = kind(entry.kind);
+    // The page shows sparse tensors as tensors.
+    let kind = if entry.kind == LeafKind::Sparse { LeafKind::Tensor } else { entry.kind };
     Row {
         key: entry.key,
         kind,
@@ -209,25 +211,5 @@ pub fn row(entry: LeafSummary) -> Row {
         bytes: entry.bytes,
         value: entry.value,
         link: entry.link,
-    }
-}
-
-fn kind(word: &str) -> LeafKind {
-    match word {
-        "tensor" | "sparse" => LeafKind::Tensor,
-        "ndarray" => LeafKind::Array,
-        "int" => LeafKind::Int,
-        "float" => LeafKind::Float,
-        "bool" => LeafKind::Bool,
-        "str" => LeafKind::Str,
-        "none" => LeafKind::None,
-        "complex" => LeafKind::Complex,
-        "bytes" => LeafKind::Bytes,
-        "dict" => LeafKind::Dict,
-        "list" => LeafKind::List,
-        "tuple" => LeafKind::Tuple,
-        "set" => LeafKind::Set,
-        "link" => LeafKind::Link,
-        _ => LeafKind::Object,
     }
 }

@@ -155,7 +155,7 @@ fn short_parts(dtype: &str) -> (&'static str, &str) {
 pub fn word(row: &Row) -> String {
     match row.kind {
         LeafKind::Tensor | LeafKind::Array => short(&row.dtype),
-        kind => kind.word().to_owned(),
+        _ => row.kind_word().to_owned(),
     }
 }
 

@@ -2,8 +2,7 @@
 
 use statelens::Error;
 use statelens::parts::describe::grade_word;
-use statelens::parts::describe::info::{DTypeCount, Info, StateCount};
-use statelens::parts::values::Json;
+use statelens::parts::describe::info::{DTypeCount, Info, StateCount, View};
 
 use crate::args::{self, Inputs};
 use crate::commands::toolbox::states;
@@ -41,7 +40,9 @@ pub(crate) fn run(args: &args::Info) -> CommandResult {
         printer.line(&info.json())?;
     } else {
         let mut table = TextTable::new(&["", ""]);
-        info.lines().into_iter().for_each(|(label, text)| table.row(vec![label, text]));
+        for (label, text) in info.lines(View::Command) {
+            table.row(vec![label, text]);
+        }
         table.print_body(&mut printer)?;
         counts(&info, &mut printer)?;
         if !info.findings.is_empty() {
@@ -66,14 +67,13 @@ fn table(args: &Inputs, requested: bool) -> CommandResult {
         };
         let cells = vec![
             info.grade.word().to_owned(),
-            info.format_text(),
-            grouped(info.all.tensors),
+            info.format.name.text(),
+            grouped(info.totals.all.tensors),
             grouped(info.parameters.model),
-            grouped(info.all.bytes),
+            grouped(info.totals.all.bytes),
             findings,
         ];
-        let json = Box::new(move |json: &mut Json| json.fields(&info));
-        Ok(several::FileRow { cells, json, answer: true, incomplete: false })
+        Ok(several::FileRow { cells, report: info, answer: true, incomplete: false })
     })
 }
 

@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use statelens::parts::checkpoint::{Checkpoint, Leaf, known_key, natural_order, order, shape_text};
 use statelens::parts::convert::{Pattern, dtype_named};
 use statelens::parts::describe::{
-    dtype_of, fields_text, groups_json, kind_of, leaf_json, pieces, shape_of, value_text,
+    GroupAttributes, dtype_of, fields_text, kind_of, leaf_json, pieces, shape_of, value_text,
 };
 use statelens::parts::values::Json;
 
@@ -140,7 +140,7 @@ fn print(
         }
         json.newline();
         json.close(']');
-        groups_json(&mut json, checkpoint);
+        GroupAttributes::of(checkpoint).write(&mut json);
         json.close('}');
         return printer.line(&json.take());
     }

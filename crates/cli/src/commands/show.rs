@@ -9,8 +9,8 @@ use statelens::parts::checkpoint::{
     Checkpoint, Leaf, Quantizer, Tensor, float_repr, known_key, shape_text,
 };
 use statelens::parts::describe::{
-    Parameter, Parameters, attribute_text, attributes_json, dtype_of, element_json, fields_text,
-    group, kind_of, layout_text, leaf_json, link_text, near_keys, shape_of, text_of, type_name,
+    Attributes, Parameter, Parameters, attribute_text, dtype_of, element_json, fields_text, group,
+    kind_of, layout_text, leaf_json, link_text, near_keys, shape_of, text_of, type_name,
 };
 use statelens::parts::quantised::reinterpreted;
 use statelens::parts::values::{Json, element_text};
@@ -400,12 +400,9 @@ fn object(
         json.name("requires_grad").bool(tensor.requires_grad);
     }
     if let Some(parameter) = parameter {
-        json.name("parameter").object(|json| {
-            json.name("key").str(&parameter.key);
-            json.name("basis").str(&parameter.basis);
-        });
+        json.name("parameter").value(parameter);
     }
-    json.name("attributes").object(|json| attributes_json(json, checkpoint, leaf.id));
+    json.name("attributes").value(&Attributes::of(checkpoint, leaf.id));
     if let Some(values) = values {
         if let Some(slice) = values.slice {
             json.name("slice").str(&slice.text);

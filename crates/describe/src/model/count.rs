@@ -21,7 +21,7 @@ pub fn parameters_of(
     };
     let state = summary.model().map(|(name, _)| name.to_owned());
     let model = parameters_among(&leaves, state.as_deref(), config);
-    ParameterCount { model, all: summary.all.elements, state }
+    ParameterCount { model, all: summary.totals.all.elements, state }
 }
 
 /// Counts the parameters of a checkpoint; does not read tensors. `leaves` and `summary` are those
@@ -34,7 +34,7 @@ pub fn parameters(
 ) -> ParameterCount {
     let state = summary.model().map(|(name, _)| name.to_owned());
     let model = parameters_among(&model_leaves(checkpoint, leaves), state.as_deref(), config);
-    ParameterCount { model, all: summary.all.elements, state }
+    ParameterCount { model, all: summary.totals.all.elements, state }
 }
 
 /// Counts the parameters among leaves. `state` is the state that is the model, if there are others.

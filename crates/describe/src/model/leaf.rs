@@ -57,7 +57,10 @@ impl<'a> ModelLeaf<'a> {
         };
         Self {
             key,
-            is_tensor: entry::is_tensor(checkpoint.value(id).kind()),
+            is_tensor: matches!(
+                checkpoint.value(id),
+                Value::Tensor(_) | Value::Array(_) | Value::Sparse(_)
+            ),
             dtype: dtype_of(checkpoint, id).map_or("", |dtype| dtype.name()),
             shape: shape_of(checkpoint, id).unwrap_or_default(),
             params,

@@ -142,7 +142,7 @@ impl Model {
             .collect();
         let count = ParameterCount {
             model: parts::params(&model.parts),
-            all: summary.all.elements,
+            all: summary.totals.all.elements,
             state: state.map(str::to_owned),
         };
         (model, count)

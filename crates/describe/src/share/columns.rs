@@ -11,7 +11,7 @@ use statelens_checkpoint::{DType, Error, Result};
 
 use super::LeafSummary;
 use super::bytes::{Unpacker, cut, put_signed};
-use crate::entry::is_tensor;
+use crate::LeafKind;
 
 /// Replaces a number in a text; a byte that does not occur in UTF-8.
 const HOLE: u8 = 0xff;
@@ -27,7 +27,7 @@ const MAX_TEXT: usize = 32 << 20;
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct LeafPattern {
     key: Vec<u8>,
-    kind: &'static str,
+    kind: LeafKind,
     dtype: String,
     shape: Vec<u64>,
     /// Number of elements and bytes, unless dtype and shape determine them.
@@ -37,12 +37,6 @@ struct LeafPattern {
     /// The number of holes in its texts.
     holes: usize,
 }
-
-/// Kinds; the position is the code.
-const KINDS: [&str; 16] = [
-    "tensor", "ndarray", "sparse", "int", "float", "bool", "str", "none", "complex", "bytes",
-    "object", "dict", "list", "tuple", "set", "link",
-];
 
 /// Writes all leaves.
 pub(super) fn write(entries: &[LeafSummary], out: &mut Vec<u8>) {
@@ -120,7 +114,7 @@ impl LeafPattern {
         let mut numbers = Vec::new();
         let key = punch(&entry.key, &mut numbers);
         let value = match entry.kind {
-            "int" => punch(&entry.value, &mut numbers),
+            LeafKind::Int => punch(&entry.value, &mut numbers),
             _ => entry.value.as_bytes().to_vec(),
         };
         let link = entry.link.as_ref().map(|link| punch(link, &mut numbers));
@@ -184,14 +178,13 @@ impl LeafPattern {
 
     fn write(&self, out: &mut Vec<u8>) {
         // A kind without a code is not a tensor.
-        let code = |wanted: &str| KINDS.iter().position(|kind| *kind == wanted);
-        let kind = code(self.kind).or_else(|| code("object")).unwrap_or_default() as u8;
+        let kind = self.kind as u8;
         let flags = u8::from(self.sizes.is_some())
             | u8::from(!self.value.is_empty()) << 1
             | u8::from(self.link.is_some()) << 2;
         out.push(kind | flags << 4);
         put_ended(out, &self.key);
-        if is_tensor(self.kind) {
+        if self.kind.has_shape() {
             put_ended(out, self.dtype.as_bytes());
             write_number(out, self.shape.len() as u64);
             self.shape.iter().for_each(|dim| write_number(out, *dim));
@@ -210,11 +203,11 @@ impl LeafPattern {
 
     fn read(from: &mut Unpacker<'_>) -> Result<Self> {
         let head = from.byte()?;
-        let kind = *KINDS.get(usize::from(head & 15)).ok_or_else(cut)?;
+        let kind = *LeafKind::ALL.get(usize::from(head & 15)).ok_or_else(cut)?;
         let has = |flag: u8| head >> 4 & flag != 0;
         let key = template(from)?;
         let (mut dtype, mut shape) = (String::new(), Vec::new());
-        if is_tensor(kind) {
+        if kind.has_shape() {
             dtype = String::from_utf8(from.until(END)?.to_vec()).map_err(|_| cut())?;
             for _ in 0..from.count()? {
                 shape.push(from.number()?);
@@ -264,8 +257,8 @@ fn punch(text: &str, numbers: &mut Vec<u64>) -> Vec<u8> {
 }
 
 /// Returns the number of elements and bytes that dtype and shape determine.
-fn natural_sizes(kind: &str, dtype: &str, shape: &[u64]) -> Option<(u64, u64)> {
-    if !is_tensor(kind) {
+fn natural_sizes(kind: LeafKind, dtype: &str, shape: &[u64]) -> Option<(u64, u64)> {
+    if !kind.has_shape() {
         return Some((0, 0));
     }
     let dtype = DType::from_torch_name(dtype)?;

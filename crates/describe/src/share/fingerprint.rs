@@ -60,6 +60,7 @@ fn short(hash: &[u8; 32]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::LeafKind;
 
     #[test]
     fn short_fingerprint_has_four_groups() {
@@ -75,7 +76,7 @@ mod tests {
     fn fingerprint_ignores_only_order_and_links() {
         let entry = |key: &str, shape: &[u64]| LeafSummary {
             key: key.into(),
-            kind: "tensor",
+            kind: LeafKind::Tensor,
             dtype: "float32".into(),
             shape: shape.to_vec(),
             ..LeafSummary::default()
@@ -90,7 +91,7 @@ mod tests {
             vec![entry("c", &[2]), b.clone()],
             vec![entry("a", &[3]), b.clone()],
             vec![LeafSummary { dtype: "float64".into(), ..a.clone() }, b.clone()],
-            vec![a, LeafSummary { dtype: String::new(), kind: "int", ..b }],
+            vec![a, LeafSummary { dtype: String::new(), kind: LeafKind::Int, ..b }],
         ] {
             assert_ne!(both, print(&other), "{other:?}");
         }

@@ -4,7 +4,8 @@ use statelens_checkpoint::grouped;
 
 use super::Outline;
 use super::html::escape;
-use super::markdown::{facts, keys};
+use super::markdown::keys;
+use crate::info::View;
 
 /// Lines of the table that are shown.
 const MAX_LINES: usize = 500;
@@ -19,8 +20,8 @@ const LONG: &str = "text-align:left;min-width:12em;max-width:40em;overflow-wrap:
 pub fn write_fragment(outline: &Outline) -> String {
     let mut out = String::from("<div><details open><summary>");
     out.push_str(&format!("<b>{}</b>", escape(&outline.name)));
-    for (name, text) in facts(outline).iter().filter(|fact| !fact.0.ends_with("fingerprint")) {
-        out.push_str(&format!(" · {name} {}", escape(text)));
+    for (name, text) in outline.info().lines(View::Summary) {
+        out.push_str(&format!(" · {name} {}", escape(&text)));
     }
     out.push_str("</summary><table>");
     let rows = keys(outline);
@@ -47,11 +48,13 @@ pub fn write_fragment(outline: &Outline) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::LeafKind;
     use crate::share::LeafSummary;
 
     #[test]
     fn names_stay_text_and_long_lists_are_cut() {
-        let entry = |key: String| LeafSummary { key, kind: "str", ..LeafSummary::default() };
+        let entry =
+            |key: String| LeafSummary { key, kind: LeafKind::Str, ..LeafSummary::default() };
         let odd = "<script>\"&".to_owned();
         let entries = [odd].into_iter().chain((0..600).map(|at| format!("k{}x", "a".repeat(at))));
         let entries = entries.map(entry).collect();
@@ -66,14 +69,14 @@ mod tests {
         let key = format!("model.{}", "k".repeat(200));
         let flag = |key: &str, link: Option<&str>| LeafSummary {
             key: key.into(),
-            kind: "bool",
+            kind: LeafKind::Bool,
             value: "False".into(),
             link: link.map(str::to_owned),
             ..LeafSummary::default()
         };
         let tied = LeafSummary {
             key: key.clone(),
-            kind: "tensor",
+            kind: LeafKind::Tensor,
             link: Some("model.head".into()),
             ..LeafSummary::default()
         };

@@ -8,7 +8,8 @@ use statelens_checkpoint::varint::{write_bytes, write_number};
 
 use super::bytes::put_signed;
 use super::pack::{Precision, pack};
-use super::{FoldedLine, Outline, lines, link, structure_fingerprint};
+use super::{FoldedLine, Outline, lines, link};
+use crate::info::View;
 
 const PAGE: &str = include_str!("page.html");
 const STYLE: &str = include_str!("page.css");
@@ -16,23 +17,19 @@ const SCRIPT: &str = include_str!("page.js");
 
 /// Returns the summary as a page that opens from disk.
 pub fn write_html(outline: &Outline) -> String {
-    let content = outline.content.as_ref().map_or("", |print| &print.short);
-    let structure = structure_fingerprint(&outline.entries).short;
+    let info = outline.info();
     let title = escape(&outline.name);
     let mut data = pack(outline, Precision::Whole);
-    write_number(&mut data, outline.parameters().model);
+    put_facts(&outline.facts(&info, View::Html), &mut data);
     put_folded(&lines(outline), &mut data);
     put_model(outline, &mut data);
     let data = link::text(&data);
     let (script, style) = (hash(SCRIPT), hash(STYLE));
-    let parts: [(&str, &str); 9] = [
+    let parts: [(&str, &str); 6] = [
         ("script", &script),
         ("style", &style),
         ("title", &title),
         ("css", STYLE),
-        ("structure", &structure),
-        ("content", content),
-        ("grade", outline.grade().word()),
         ("data", &data),
         ("js", SCRIPT),
     ];
@@ -48,6 +45,15 @@ pub fn write_html(outline: &Outline) -> String {
         }
     }
     out + rest
+}
+
+/// Appends labels and texts.
+fn put_facts(facts: &[(String, String)], out: &mut Vec<u8>) {
+    write_number(out, facts.len() as u64);
+    facts
+        .iter()
+        .flat_map(|(label, text)| [label, text])
+        .for_each(|text| write_bytes(out, text.as_bytes()));
 }
 
 /// Appends the facts about a recognised model: label, value and source.
@@ -105,9 +111,7 @@ mod tests {
         let outline = Outline { name: "</title><script>{js}".into(), ..Outline::default() };
         let page = write_html(&outline);
         assert!(page.contains("<title>&lt;/title>&lt;script>{js}</title>"));
-        for hole in
-            ["{script}", "{style}", "{title}", "{css}", "{structure}", "{content}", "{data}"]
-        {
+        for hole in ["{script}", "{style}", "{title}", "{css}", "{data}"] {
             assert!(!page.contains(hole), "{hole}");
         }
         assert!(page.ends_with("</html>\n"));

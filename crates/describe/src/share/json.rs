@@ -5,9 +5,9 @@ use statelens_checkpoint::Finding;
 use statelens_values::{Json, SummaryStatistics};
 
 use super::{Fingerprint, FoldedLine, LeafSummary, Outline, lines, structure_fingerprint};
-use crate::FileGrade;
-use crate::info::{DTypeCount, StateCount};
-use crate::totals::Count;
+use crate::info::{DTypeCount, FormatName, StateCount};
+use crate::totals::Totals;
+use crate::{FileGrade, Info, LeafKind};
 
 /// The version of the schema, incremented when a field is removed or changes its meaning.
 const VERSION: u64 = 1;
@@ -17,22 +17,14 @@ const VERSION: u64 = 1;
 struct Head<'a> {
     statelens_summary: u64,
     name: &'a str,
-    format: FormatFields<'a>,
+    format: &'a FormatName,
     size: u64,
     fingerprints: Fingerprints<'a>,
-    totals: TotalFields,
-    dtypes: Vec<DTypeCount>,
-    states: Vec<StateCount>,
+    totals: TotalFields<'a>,
+    dtypes: &'a [DTypeCount],
+    states: &'a [StateCount],
     grade: FileGrade,
     findings: &'a [Finding],
-}
-
-#[derive(Serialize)]
-struct FormatFields<'a> {
-    name: &'a str,
-    title: &'a str,
-    version: &'a str,
-    producer: &'a str,
 }
 
 #[derive(Serialize)]
@@ -42,11 +34,9 @@ struct Fingerprints<'a> {
 }
 
 #[derive(Serialize)]
-struct TotalFields {
-    leaves: u64,
-    links: u64,
+struct TotalFields<'a> {
     #[serde(flatten)]
-    all: Count,
+    totals: &'a Totals,
     model_parameters: u64,
 }
 
@@ -54,7 +44,7 @@ struct TotalFields {
 #[derive(Serialize)]
 struct KeyLine<'a> {
     key: &'a str,
-    kind: &'a str,
+    kind: LeafKind,
     #[serde(flatten)]
     tensor: Option<TensorFields<'a>>,
     #[serde(skip_serializing_if = "str::is_empty")]
@@ -78,7 +68,7 @@ struct TensorFields<'a> {
 struct FoldedKeyLine<'a> {
     key: &'a str,
     times: u64,
-    kind: &'a str,
+    kind: LeafKind,
     #[serde(flatten)]
     tensors: Option<FoldedTensors<'a>>,
 }
@@ -94,7 +84,7 @@ struct FoldedTensors<'a> {
 pub fn write_json(outline: &Outline) -> String {
     let mut json = Json::new();
     json.open('{');
-    json.fields(&Head::of(outline));
+    json.fields(&Head::of(outline, &outline.info()));
     list(&mut json, "keys", outline.entries.iter().map(KeyLine::of));
     list(&mut json, "folded", lines(outline).iter().map(FoldedKeyLine::of));
     json.close('}');
@@ -114,31 +104,20 @@ fn list(json: &mut Json, name: &str, items: impl Iterator<Item = impl Serialize>
 }
 
 impl<'a> Head<'a> {
-    fn of(outline: &'a Outline) -> Self {
-        let totals = outline.totals();
+    fn of(outline: &'a Outline, info: &'a Info) -> Self {
         Self {
             statelens_summary: VERSION,
             name: &outline.name,
-            format: FormatFields {
-                name: &outline.format_id,
-                title: &outline.format,
-                version: &outline.version,
-                producer: &outline.producer,
-            },
+            format: &outline.format,
             size: outline.size,
             fingerprints: Fingerprints {
                 structure: structure_fingerprint(&outline.entries),
                 content: &outline.content,
             },
-            totals: TotalFields {
-                leaves: totals.leaves,
-                links: totals.links,
-                all: totals.all,
-                model_parameters: outline.parameters().model,
-            },
-            dtypes: DTypeCount::list(totals.by_dtype),
-            states: StateCount::list(totals.by_state),
-            grade: outline.grade(),
+            totals: TotalFields { totals: &info.totals, model_parameters: info.parameters.model },
+            dtypes: &info.dtypes,
+            states: &info.states,
+            grade: info.grade,
             findings: &outline.findings,
         }
     }

@@ -1,11 +1,12 @@
 //! A summary as Markdown, for a model card or an issue, and as plain text with the same lines.
 //! Repeated layers are folded.
 
-use statelens_checkpoint::{Finding, grouped, order, shape_text, size_short, visible};
+use statelens_checkpoint::{Finding, grouped, order, shape_text, visible};
 
 use super::words::{code, plain};
-use super::{FoldedLine, Outline, lines, structure_fingerprint};
-use crate::grade_word;
+use super::{FoldedLine, Outline, lines};
+use crate::info::View;
+use crate::{Info, grade_word};
 
 /// Returns the summary as Markdown.
 pub fn write_markdown(outline: &Outline) -> String {
@@ -24,10 +25,11 @@ pub fn write_markdown(outline: &Outline) -> String {
         out.push('\n');
     };
     let mut out = format!("## {}\n\n", code(&outline.name));
+    let info = outline.info();
     let mut rows = vec![vec![String::new(); 2]];
-    for (name, text) in facts(outline) {
+    for (name, text) in outline.facts(&info, View::Summary) {
         let cell = if name.ends_with("fingerprint") { code(&text) } else { plain(&text) };
-        rows.push(vec![name.into(), cell]);
+        rows.push(vec![name, cell]);
     }
     table(&mut out, &rows, 2);
     if !outline.findings.is_empty() {
@@ -47,7 +49,7 @@ pub fn write_markdown(outline: &Outline) -> String {
         }
         out.push('\n');
     }
-    for mut rows in counts(outline) {
+    for mut rows in counts(&info) {
         rows.iter_mut().skip(1).for_each(|row| row[0] = code(&row[0]));
         table(&mut out, &rows, 1);
     }
@@ -96,7 +98,9 @@ pub fn write_text(outline: &Outline) -> String {
         rows.iter().map(|row| row.iter().map(|cell| visible(cell)).collect()).collect()
     };
     let mut out = format!("{}\n\n", visible(&outline.name));
-    let rows = facts(outline).into_iter().map(|(name, text)| vec![name.to_owned(), text]);
+    let info = outline.info();
+    let facts = outline.facts(&info, View::Summary);
+    let rows = facts.into_iter().map(|(name, text)| vec![name, text]);
     table(&mut out, &shown(rows.collect()), 2);
     if !outline.findings.is_empty() {
         out.push('\n');
@@ -109,7 +113,7 @@ pub fn write_text(outline: &Outline) -> String {
             }
         }
     }
-    for rows in counts(outline) {
+    for rows in counts(&info) {
         out.push('\n');
         table(&mut out, &shown(rows), 1);
     }
@@ -122,27 +126,6 @@ pub fn write_text(outline: &Outline) -> String {
     out
 }
 
-/// Returns names and texts of the facts at the top.
-pub(super) fn facts(outline: &Outline) -> Vec<(&'static str, String)> {
-    let totals = outline.totals();
-    let mut facts = vec![
-        ("format", outline.format_text()),
-        ("producer", outline.producer.clone()),
-        ("grade", outline.grade().word().to_owned()),
-        ("parameters", outline.parameters().text()),
-        ("tensors", format!("{}, {}", grouped(totals.all.tensors), size_short(totals.all.bytes))),
-        ("keys", grouped(totals.leaves)),
-        ("files", size_short(outline.size)),
-        ("structure fingerprint", structure_fingerprint(&outline.entries).short),
-        (
-            "content fingerprint",
-            outline.content.as_ref().map(|print| print.short.clone()).unwrap_or_default(),
-        ),
-    ];
-    facts.retain(|fact| !fact.1.is_empty());
-    facts
-}
-
 pub(super) fn worst_first(outline: &Outline) -> Vec<&Finding> {
     let mut findings: Vec<&Finding> = outline.findings.iter().collect();
     order::by_key(&mut findings, |finding| std::cmp::Reverse(finding.grade));
@@ -150,8 +133,7 @@ pub(super) fn worst_first(outline: &Outline) -> Vec<&Finding> {
 }
 
 /// Returns the counts by dtype and by state, as tables with headers.
-fn counts(outline: &Outline) -> Vec<Vec<Vec<String>>> {
-    let totals = outline.totals();
+fn counts(info: &Info) -> Vec<Vec<Vec<String>>> {
     let head = |first: &str| {
         [first, "tensors", "elements", "bytes"].into_iter().map(str::to_owned).collect()
     };
@@ -159,11 +141,11 @@ fn counts(outline: &Outline) -> Vec<Vec<Vec<String>>> {
         vec![name.to_owned(), grouped(count.tensors), grouped(count.elements), grouped(count.bytes)]
     };
     let mut dtypes: Vec<Vec<String>> = vec![head("dtype")];
-    dtypes.extend(totals.by_dtype.iter().map(|(name, count)| row(name, count)));
+    dtypes.extend(info.dtypes.iter().map(|of| row(&of.dtype, &of.count)));
     let mut states: Vec<Vec<String>> = vec![head("state")];
     // In a flat state dict every key would be a state, and the keys are listed anyway.
-    if (2..=MAX_STATES).contains(&totals.by_state.len()) {
-        states.extend(totals.by_state.iter().map(|(name, state)| row(name, &state.tensors)));
+    if (2..=MAX_STATES).contains(&info.states.len()) {
+        states.extend(info.states.iter().map(|of| row(&of.state, &of.count.tensors)));
     }
     [dtypes, states].into_iter().filter(|rows| rows.len() > 1).collect()
 }

@@ -2,29 +2,24 @@
 
 use statelens_checkpoint::{Checkpoint, Finding, Leaf, separator};
 
+use crate::info::{FileSize, FormatName, FormatText, View};
 use crate::model::{Config, FactValue, Model, ModelLeaf, parameters, parameters_among};
 use crate::parameters::ParameterCount;
 use crate::summary::model_among;
 use crate::totals::{Counter, Totals};
-use crate::{CheckpointSummary, FileGrade};
+use crate::{CheckpointSummary, FileGrade, Info};
 
-use super::{Fingerprint, LeafSummary};
+use super::{Fingerprint, LeafSummary, structure_fingerprint};
 
 /// The contents of a checkpoint without the values of its tensors.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Outline {
     /// The name of the file that was opened, without its folder.
     pub name: String,
-    /// The format's short name: `cerebras-h5`.
-    pub format_id: String,
-    /// The format's display name: `Cerebras HDF5`.
-    pub format: String,
+    /// The format, its version and the program that wrote it.
+    pub format: FormatName,
     /// Whether the format may separate the segments of keys with slashes.
     pub slash_keys: bool,
-    /// The format's version; may be empty.
-    pub version: String,
-    /// The program that wrote it; may be empty.
-    pub producer: String,
     /// The total length of the files.
     pub size: u64,
     /// The leaves, in file order.
@@ -60,17 +55,35 @@ impl Outline {
         let findings = checkpoint.findings.iter().map(|finding| homeless(finding, &folders));
         Self {
             name: base_name(main).to_owned(),
-            format_id: checkpoint.format.id.to_owned(),
-            format: checkpoint.format.name.to_owned(),
+            format: (&checkpoint.format).into(),
             slash_keys: checkpoint.format.traits.slash_keys,
-            version: checkpoint.format.version.clone(),
-            producer: checkpoint.format.producer.clone(),
             size: summary.files.iter().fold(0, |sum: u64, (_, len)| sum.saturating_add(*len)),
             entries: leaves.iter().map(|leaf| LeafSummary::new(checkpoint, leaf)).collect(),
             findings: findings.collect(),
             content: None,
             parameters: Some(parameters(checkpoint, leaves, &summary, config).model),
         }
+    }
+
+    /// Describes the checkpoint, without its model.
+    pub fn info(&self) -> Info {
+        let format = FormatText { name: self.format.clone(), facts: Vec::new() };
+        let findings = self.findings.clone();
+        Info {
+            grade: self.grade(),
+            files: vec![FileSize { name: self.name.clone(), bytes: self.size }],
+            ..Info::counted(format, self.totals(), self.parameters(), findings)
+        }
+    }
+
+    /// Returns the labelled facts of a view, with the fingerprints.
+    pub(super) fn facts(&self, info: &Info, view: View) -> Vec<(String, String)> {
+        let structure = structure_fingerprint(&self.entries).short;
+        let content = self.content.as_ref().map(|print| print.short.clone());
+        let prints = [("structure", Some(structure)), ("content", content)];
+        let prints =
+            prints.into_iter().filter_map(|(of, text)| Some((format!("{of} fingerprint"), text?)));
+        info.lines(view).into_iter().chain(prints).collect()
     }
 
     /// Returns the parameter counts.
@@ -121,11 +134,6 @@ impl Outline {
     /// Returns the separator between segments of keys.
     pub(super) fn separator(&self) -> char {
         separator(self.slash_keys, &mut self.entries.iter().map(|entry| &*entry.key))
-    }
-
-    /// Returns the format with its version: `Cerebras HDF5 0.5`.
-    pub fn format_text(&self) -> String {
-        format!("{} {}", self.format, self.version).trim().to_owned()
     }
 }
 

@@ -11,6 +11,7 @@ use statelens_values::SummaryStatistics;
 
 use super::bytes::{Unpacker, cut, put_signed};
 use super::{Outline, columns};
+use crate::info::FormatName;
 
 /// The last byte if slashes separate the segments of keys.
 const SLASHES: u8 = b'/';
@@ -47,10 +48,12 @@ pub(super) fn unpack(bytes: &[u8]) -> Result<Outline> {
     let mut from = Unpacker::new(bytes);
     let mut outline = Outline {
         name: from.text()?,
-        format_id: from.text()?,
-        format: from.text()?,
-        version: from.text()?,
-        producer: from.text()?,
+        format: FormatName {
+            name: from.text()?,
+            title: from.text()?,
+            version: from.text()?,
+            producer: from.text()?,
+        },
         size: from.number()?,
         parameters: from.number()?.checked_sub(1),
         entries: columns::read(&mut from)?,
@@ -73,7 +76,8 @@ fn explicit_parameters(outline: &Outline) -> u64 {
 }
 
 fn head(outline: &Outline) -> [&str; 5] {
-    [&outline.name, &outline.format_id, &outline.format, &outline.version, &outline.producer]
+    let FormatName { name, title, version, producer } = &outline.format;
+    [&outline.name, name, title, version, producer]
 }
 
 fn put_finding(out: &mut Vec<u8>, finding: &Finding) {

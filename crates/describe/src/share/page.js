@@ -45,8 +45,8 @@ const template = () => {
   pieces.push(utf8.decode(all.subarray(from)));
   return pieces;
 };
-const [name, , format, version, producer] = [text(), text(), text(), text(), text()];
-const length = number();
+const [name] = [text(), text(), text(), text(), text()];
+number();
 number();
 const patterns = array(() => {
   const head = bytes[at++], kind = KINDS[head & 15], flags = head >> 4;
@@ -100,7 +100,7 @@ known.forEach((r, i) => {
   r.stats = { min, max, mean, std, zeros: zeros[i], nan: nans[i], inf: infs[i], count: counts[i] };
 });
 at += planes * 4 * measured;
-const params = number();
+const about = array(() => [text(), text()]);
 // Combines the statistics of several tensors, with the pooled standard deviation.
 const joint = (all) => {
   if (!all.every((s) => s) || !all.length) return undefined;
@@ -124,21 +124,18 @@ const model = array(() => [text(), text(), text()]);
 
 const tensors = rows.filter((r) => r.tensor && !r.link);
 const total = (of) => of.reduce((sum, r) => [sum[0] + r.params, sum[1] + r.bytes], [0, 0]);
-const [elements, weight] = total(tensors);
+const [, weight] = total(tensors);
 const fact = (label, value) => make("div", "", make("span", "dim", label), make("b", "", value));
 const head = make("header", "", make("h1", "", name));
 const facts = make("div", "facts");
-if (format) facts.append(fact("format", `${format} ${version}`.trim()));
-if (producer) facts.append(fact("producer", producer));
-const { grade } = place.dataset, graded = fact("grade", grade);
-const bad = { whole: "", checked: "", "not finite": "warning", incomplete: "warning" }[grade] ?? "danger";
-graded.lastChild.className = bad && "g";
-graded.className = bad;
-facts.append(graded);
-facts.append(fact("params", scaled(params, ["", "k", "M", "B", "T"]).trim()), ...(elements === params ? [] : [fact("elements in all", scaled(elements, ["", "k", "M", "B", "T"]).trim())]), fact("tensors", grouped(tensors.length)),
-  fact("bytes", size(weight)), fact("keys", grouped(rows.length)), fact("files", size(length)),
-  fact("structure fingerprint", place.dataset.structure));
-if (place.dataset.content) facts.append(fact("content fingerprint", place.dataset.content));
+for (const [label, value] of about) {
+  const one = fact(label, value);
+  if (label === "grade") {
+    one.className = { whole: "", checked: "", "not finite": "warning", incomplete: "warning" }[value] ?? "danger";
+    one.lastChild.className = one.className && "g";
+  }
+  facts.append(one);
+}
 head.append(facts);
 
 const tape = make("div", "tape"), legend = make("div", "key m");
@@ -163,9 +160,9 @@ if (model.length) {
     one.append(make("span", "dim", source));
     list.append(one);
   }
-  const about = make("section", "", make("h2", "", "Model"), list);
-  about.id = "model";
-  page.append(about);
+  const section = make("section", "", make("h2", "", "Model"), list);
+  section.id = "model";
+  page.append(section);
 }
 if (findings.length) {
   const list = make("section", "", make("h2", "", "Findings"));

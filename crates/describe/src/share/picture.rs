@@ -9,6 +9,7 @@ use statelens_values::picture::escaped;
 
 use super::{LeafSummary, Outline, structure_fingerprint};
 use crate::FileGrade;
+use crate::parameters::short_count;
 
 /// Width and height of the picture.
 pub const SIZE: (u32, u32) = (1200, 630);
@@ -149,14 +150,14 @@ fn head(outline: &Outline, out: &mut String) {
         count => (count, "parameters"),
     };
     let figure = Face::sans(52.0, INK).bold().at_end();
-    let number = scaled(number);
+    let number = short_count(number);
     text(out, (EDGES.1, 104.0), figure, &number);
     text(out, (EDGES.1, 136.0), Face::sans(21.0, INK_2).at_end(), word);
     let name = Face::mono(42.0, INK).bold();
     let room = EDGES.1 - EDGES.0 - figure.width(&number).max(170.0) - 40.0;
     text(out, (EDGES.0, 100.0), name, &name.fitted(&visible(&outline.name), room));
     let line = Face::sans(22.0, INK_2);
-    let mut about = vec![outline.format_text()];
+    let mut about = vec![outline.format.text()];
     about.extend(model_facts(outline));
     text(out, (EDGES.0, 136.0), line, &line.fitted(&about.join(" \u{b7} "), room + 20.0));
     let small = Face::sans(19.0, INK_3);
@@ -187,24 +188,6 @@ fn model_facts(outline: &Outline) -> Vec<String> {
         .into_iter()
         .chain(numbers.into_iter().filter_map(|(name, word)| number(name, word)))
         .collect()
-}
-
-/// Formats a number with three digits: `6.74 B`.
-fn scaled(number: u64) -> String {
-    let mut value = number as f64;
-    let mut unit = "";
-    for next in [" k", " M", " B", " T"] {
-        if value < 999.5 {
-            break;
-        }
-        (value, unit) = (value / 1000.0, next);
-    }
-    match unit {
-        "" => number.to_string(),
-        _ if value < 9.995 => format!("{value:.2}{unit}"),
-        _ if value < 99.95 => format!("{value:.1}{unit}"),
-        _ => format!("{value:.0}{unit}"),
-    }
 }
 
 /// Returns the short name of a dtype and its colour.
@@ -473,12 +456,14 @@ fn foot(outline: &Outline, out: &mut String) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::LeafKind;
+    use crate::info::FormatName;
     use statelens_values::SummaryStatistics;
 
     fn outline(layers: u64, not_finite: u64) -> Outline {
         let entry = |at: u64| LeafSummary {
             key: format!("model.layers.{at}.<w>"),
-            kind: "tensor",
+            kind: LeafKind::Tensor,
             dtype: if at == 0 { "float32" } else { "bfloat16" }.to_owned(),
             shape: vec![10, 10],
             params: 100,
@@ -493,7 +478,7 @@ mod tests {
         };
         Outline {
             name: "a <b> & a very long name of a checkpoint that does not fit into its line.safetensors".into(),
-            format: "safetensors".into(),
+            format: FormatName { title: "safetensors".into(), ..FormatName::default() },
             entries: (0..layers).map(entry).collect(),
             ..Outline::default()
         }
@@ -530,7 +515,7 @@ mod tests {
             (6_738_415_616, "6.74 B"),
             (999_600_000, "1.00 B"),
         ] {
-            assert_eq!(scaled(number), expected);
+            assert_eq!(short_count(number), expected);
         }
     }
 }

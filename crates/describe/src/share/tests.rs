@@ -5,6 +5,8 @@ use statelens_values::SummaryStatistics;
 use super::link::{KeysAs, LinkOptions, LinkParts, MAX_CHARACTERS, link, open_link};
 use super::pack::{Precision, pack, unpack};
 use super::{LeafSummary, Outline, lines, structure_fingerprint};
+use crate::LeafKind;
+use crate::info::FormatName;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use statelens_checkpoint::varint::write_number;
@@ -15,7 +17,7 @@ fn tensor(key: &str, dtype: &str, shape: &[u64]) -> LeafSummary {
     let width = if dtype == "float32" { 4 } else { 2 };
     LeafSummary {
         key: key.into(),
-        kind: "tensor",
+        kind: LeafKind::Tensor,
         dtype: dtype.into(),
         shape: shape.to_vec(),
         params,
@@ -24,7 +26,7 @@ fn tensor(key: &str, dtype: &str, shape: &[u64]) -> LeafSummary {
     }
 }
 
-fn value(key: &str, kind: &'static str, text: &str) -> LeafSummary {
+fn value(key: &str, kind: LeafKind, text: &str) -> LeafSummary {
     LeafSummary { key: key.into(), kind, value: text.into(), ..LeafSummary::default() }
 }
 
@@ -50,14 +52,14 @@ fn llama(layers: u64) -> Outline {
     let weights = entries.clone();
     for (at, weight) in weights.iter().enumerate() {
         let state = format!("optimizer.state.{at}");
-        entries.push(value(&format!("{state}.step"), "int", "1000"));
+        entries.push(value(&format!("{state}.step"), LeafKind::Int, "1000"));
         for name in ["exp_avg", "exp_avg_sq"] {
             entries.push(tensor(&format!("{state}.{name}"), "float32", &weight.shape));
         }
     }
     for at in 0..weights.len() {
         let key = format!("optimizer.param_groups.0.params.{at}");
-        entries.push(value(&key, "int", &at.to_string()));
+        entries.push(value(&key, LeafKind::Int, &at.to_string()));
     }
     entries.push(LeafSummary {
         link: Some("model.embed_tokens.weight".into()),
@@ -65,11 +67,13 @@ fn llama(layers: u64) -> Outline {
     });
     Outline {
         name: "checkpoint_1000.mdl".into(),
-        format_id: "cerebras-h5".into(),
+        format: FormatName {
+            name: "cerebras-h5".into(),
+            title: "Cerebras HDF5".into(),
+            version: "0.5".into(),
+            producer: "cerebras-pytorch 2.10.0".into(),
+        },
         slash_keys: false,
-        format: "Cerebras HDF5".into(),
-        version: "0.5".into(),
-        producer: "cerebras-pytorch 2.10.0".into(),
         size: 1 << 40,
         entries,
         findings: vec![Finding::new(Grade::Warning, "odd").place("model.norm.weight")],
@@ -101,9 +105,12 @@ fn weights_of(mut outline: Outline) -> Outline {
     outline.entries.retain(|entry| !entry.key.starts_with("optimizer."));
     Outline {
         name: "model.safetensors".into(),
-        format_id: "safetensors".into(),
+        format: FormatName {
+            name: "safetensors".into(),
+            title: "safetensors".into(),
+            ..FormatName::default()
+        },
         slash_keys: false,
-        format: "safetensors".into(),
         entries: outline.entries,
         size: outline.size,
         ..Outline::default()
@@ -268,13 +275,13 @@ fn round_trips_experts_and_unusual_names() {
         entries.push(tensor(&format!("layers.{layer}.gate"), "float32", &[]));
     }
     // Descending, with leading zeros, with too many digits, non-ASCII, empty.
-    entries.extend((0..9).rev().map(|at| value(&format!("down.{at}"), "int", "-5")));
+    entries.extend((0..9).rev().map(|at| value(&format!("down.{at}"), LeafKind::Int, "-5")));
     entries.extend((0..9).map(|at| tensor(&format!("block_{at:03}.ä\u{fffd}"), "float32", &[1])));
-    entries.push(value("99999999999999999999.0", "int", "123456789012345678901234567890"));
-    entries.push(value("", "str", "'x 12 y'"));
+    entries.push(value("99999999999999999999.0", LeafKind::Int, "123456789012345678901234567890"));
+    entries.push(value("", LeafKind::Str, "'x 12 y'"));
     entries.push(LeafSummary { params: 7, bytes: 9, ..tensor("blocks", "Q4_0", &[2, 32]) });
     entries.push(LeafSummary {
-        kind: "sparse",
+        kind: LeafKind::Sparse,
         params: 3,
         bytes: 20,
         ..tensor("s", "float32", &[9])

@@ -92,7 +92,7 @@ fn stepper(actor: &Actor, compare: &ComparisonState) -> Html {
 /// Renders kind, shape, value and size on both sides.
 fn sides(a: Option<&Row>, b: Option<&Row>) -> Html {
     let kind = |row: &Row| match row.dtype.as_str() {
-        "" => value_kind(row.kind.word()),
+        "" => value_kind(row.kind_word()),
         name => dtype(name),
     };
     let shape = |row: &Row| match row.kind.has_shape() {

@@ -176,13 +176,7 @@ fn side(
     plain: bool,
 ) -> Html {
     let grade = grade.or_else(|| Some(FileGrade::of_findings(&opened?.findings).0));
-    let badge = opened.map(|opened| {
-        let format = format!("{} {}", opened.format, opened.version);
-        match opened.producer.as_str() {
-            "" => format.trim().to_owned(),
-            producer => format!("{} \u{b7} {producer}", format.trim()),
-        }
-    });
+    let badge = opened.map(OpenedCheckpoint::badge);
     html! {
         <>
             <span class="let">{ letter }</span>

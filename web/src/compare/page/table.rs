@@ -272,7 +272,7 @@ fn cells(pairs: &Pairs, line: &CompareLine, width: f64) -> Html {
 /// Renders the dtype or kind of a pair; both sides if they differ.
 fn kind(a: Option<&Row>, b: Option<&Row>) -> Html {
     let one = |row: &Row| match row.dtype.as_str() {
-        "" => value_kind(row.kind.word()),
+        "" => value_kind(row.kind_word()),
         name => dtype(name),
     };
     match (a, b) {

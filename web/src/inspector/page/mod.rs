@@ -73,29 +73,28 @@ pub fn Inspector(props: &InspectorProps) -> Html {
 fn checkpoint_facts(props: &InspectorProps, actor: &Actor) -> Html {
     let work = &props.work;
     let opened = &work.opened;
-    let facts = [
-        ("format", format!("{} {}", opened.format, opened.version).trim().to_owned()),
-        ("written by", opened.producer.clone()),
-        ("shards", if opened.shards > 0 { fmt::exact(opened.shards) } else { String::new() }),
-        ("keys", fmt::exact(work.rows.len() as u64)),
-        ("tensors", fmt::exact(work.sums.tensors)),
-        ("values", fmt::exact(work.sums.values)),
-        ("params", fmt::exact(opened.model_params)),
-        (
-            "elements in all",
-            match opened.model_params == work.sums.params {
-                true => String::new(),
-                false => fmt::exact(work.sums.params),
-            },
-        ),
-        ("bytes of tensors", fmt::exact(work.sums.bytes)),
-        ("bytes on disk", fmt::exact(opened.size)),
+    let own = |(label, value): (&str, u64)| (label.to_owned(), fmt::exact(value));
+    let shards = (opened.shards > 0).then_some(("shards", opened.shards));
+    let counts = [
+        ("keys", work.rows.len() as u64),
+        ("tensors", work.sums.tensors),
+        ("values", work.sums.values),
     ];
+    let sizes = [("bytes of tensors", work.sums.bytes), ("bytes on disk", opened.size)];
+    // Counts of rows stand between the program that wrote it and the parameters.
+    let before = opened.facts.iter().take_while(|(label, _)| label != "params").count();
+    let (before, after) = opened.facts.split_at(before);
+    let facts = before
+        .iter()
+        .cloned()
+        .chain(shards.into_iter().chain(counts).map(own))
+        .chain(after.iter().cloned())
+        .chain(sizes.map(own));
     html! {
         <>
             <section><div class="wrapkey">{ visible(&props.title) }</div></section>
             <section><dl class="kv" id="checkpoint-facts">
-                { for facts.into_iter().filter(|(_, value)| !value.is_empty()).map(|(label, value)| html! { <><dt>{ label }</dt><dd>{ value }</dd></> }) }
+                { for facts.map(|(label, value)| html! { <><dt>{ label }</dt><dd>{ value }</dd></> }) }
             </dl></section>
             { read_as::page::section(&props.read_as, work) }
             if !work.dtypes.is_empty() {
@@ -232,7 +231,7 @@ fn kind_fact(row: &Row, long: bool) -> Html {
         if row.kind.has_shape() && !row.dtype.is_empty() {
             <dt>{ "dtype" }</dt><dd>{ dtype(&row.dtype) }</dd>
         } else {
-            <dt>{ "kind" }</dt><dd>{ value_kind(row.kind.word()) }</dd>
+            <dt>{ "kind" }</dt><dd>{ value_kind(row.kind_word()) }</dd>
             if !row.value.is_empty() && !long { <dt>{ "value" }</dt><dd class="wrap">{ fmt::minus(&row.value) }</dd> }
         }
     }

@@ -12,9 +12,10 @@ use statelens_checkpoint::{
     Advice, Checkpoint, Error, FileId, FileSet, Finding, FindingKind, Grade, Layout, Leaf, Limits,
     Unwatched, order,
 };
+use statelens_describe::info::{FormatText, View};
 use statelens_describe::model::parameters;
 use statelens_describe::share::LeafSummary;
-use statelens_describe::{CheckpointSummary, dtype_of, fields_text};
+use statelens_describe::{CheckpointSummary, Info, dtype_of, fields_text};
 use statelens_formats::archives::{self, ARCHIVE};
 use statelens_recipes::adapter;
 use statelens_recipes::conversion::OPTIMIZER_FILE;
@@ -311,22 +312,24 @@ fn describe(
     let offers = repair::worker::offers(checkpoint, &mut findings);
     let summary = CheckpointSummary::new(checkpoint, &leaves);
     let config = family::worker::config_values(&checkpoint.files);
+    let parameters = parameters(checkpoint, &leaves, &summary, config.as_ref());
+    let format = FormatText { name: (&checkpoint.format).into(), facts: Vec::new() };
+    let info = Info::counted(format, summary.totals, parameters, Vec::new());
     let opened = OpenedCheckpoint {
         name: found.name.clone(),
         main: found.main.0,
         others,
         format_id: plan::worker::target_of(checkpoint.format.id),
         slash_keys: checkpoint.format.traits.slash_keys,
-        format: checkpoint.format.name.to_owned(),
-        version: checkpoint.format.version.clone(),
-        producer: checkpoint.format.producer.clone(),
+        format: info.format.name.clone(),
+        facts: info.lines(View::Page),
         shards: shards(checkpoint),
         rows: PackedRows::pack(&rows),
         findings,
         finding_keys,
         offers,
         missing,
-        model_params: parameters(checkpoint, &leaves, &summary, config.as_ref()).model,
+        model_params: info.parameters.model,
         ..OpenedCheckpoint::default()
     };
     (opened, leaves)

@@ -320,7 +320,7 @@ fn recipient_view(work: &OpenWork, shared: &SharedSummary) -> Html {
     };
     html! {
         <>
-            <div class="who"><b class="m">{ visible(&base_name(&opened.name)) }</b><span class="badge">{ format!("{} {}", opened.format, opened.version).trim().to_owned() }</span>
+            <div class="who"><b class="m">{ visible(&base_name(&opened.name)) }</b><span class="badge">{ opened.format.text() }</span>
                 if shared.options.findings && shared.options.keys == KeysAs::Plain && !grade.is_good() {
                     <span class="graded" data-grade={grade.word()}>{ grade_mark(Some(grade)) }{ grade.word() }</span>
                 }</div>

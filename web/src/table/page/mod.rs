@@ -341,9 +341,9 @@ fn state_row(work: &OpenWork, state: usize, place: Option<(usize, f64)>) -> Html
 
 fn kind_cell(row: &Row) -> Html {
     match row.kind {
-        LeafKind::Tensor | LeafKind::Array if row.dtype.is_empty() => value_kind(row.kind.word()),
+        LeafKind::Tensor | LeafKind::Array if row.dtype.is_empty() => value_kind(row.kind_word()),
         LeafKind::Tensor | LeafKind::Array => dtype(&row.dtype),
-        kind => value_kind(kind.word()),
+        _ => value_kind(row.kind_word()),
     }
 }
 

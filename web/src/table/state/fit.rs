@@ -145,7 +145,7 @@ impl ColumnWidths {
                 let shown = if row.is_missing() { MISSING } else { row.value.chars().count() };
                 link = link.max(shown.min(MAX_CHARACTERS.1));
             } else {
-                kind = kind.max(row.kind.word().len());
+                kind = kind.max(row.kind_word().len());
                 has_values = true;
                 if row.kind == LeafKind::Object {
                     object = object.max(pixels(row.value.chars().count().min(MAX_CALL)));

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use statelens::parts::describe::FileGrade;
+use statelens::parts::values::fields;
 use statelens::{Error, files};
 
 use crate::args::Ls;
@@ -28,19 +29,18 @@ pub(super) fn print(args: &Ls, paths: &[PathBuf]) -> CommandResult {
         let checkpoint = crate::commands::open(path, with)?;
         let info = checkpoint.info(None, false)?;
         let (grade, _) = FileGrade::of_findings(&info.findings);
-        let format = info.format_text();
         let cells = vec![
             grade.word().to_owned(),
-            format.clone(),
-            grouped(info.all.tensors),
-            grouped(info.all.bytes),
+            info.format.name.text(),
+            grouped(info.totals.all.tensors),
+            grouped(info.totals.all.bytes),
         ];
-        let json = Box::new(move |json: &mut statelens::parts::values::Json| {
-            json.name("grade").str(grade.word());
-            json.name("format").str(&format);
-            json.name("tensors").number(info.all.tensors);
-            json.name("bytes").number(info.all.bytes);
-        });
-        Ok(several::FileRow { cells, json, answer: true, incomplete: false })
+        let report = fields! {
+            grade: grade.word(),
+            format: info.format.name.text(),
+            tensors: info.totals.all.tensors,
+            bytes: info.totals.all.bytes,
+        };
+        Ok(several::FileRow { cells, report, answer: true, incomplete: false })
     })
 }

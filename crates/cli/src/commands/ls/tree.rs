@@ -33,8 +33,7 @@ fn indent(depth: usize) -> String {
 
 fn leaf(name: &str, line: &FoldedLine) -> String {
     let entry = &line.entry;
-    let mut text =
-        format!("{name}  {}", if entry.dtype.is_empty() { entry.kind } else { &entry.dtype });
+    let mut text = format!("{name}  {}", entry.type_word());
     if !entry.dtype.is_empty() {
         text.push_str(&format!(" {}", shape_text(&entry.shape)));
     }

@@ -1,25 +1,26 @@
 //! `statelens info --states`.
 
+use std::path::Path;
+
 use statelens::parts::describe::CheckpointSummary;
 use statelens::parts::describe::info::StateCount;
-
-use std::path::Path;
+use statelens::parts::values::fields;
 
 use crate::args::Common;
 use crate::print::{CommandResult, Printer, TextTable, grouped, size_text};
 
 pub(crate) fn run(file: &Path, common: &Common) -> CommandResult {
     let checkpoint = crate::commands::open_for_good(file, &common.with)?.inner();
-    let summary = CheckpointSummary::of(checkpoint);
+    let states = CheckpointSummary::of(checkpoint).totals.by_state;
     let mut printer = Printer::new();
     if common.json {
-        printer.json(|json| json.name("states").value(&StateCount::list(summary.by_state)))?;
-    } else if summary.by_state.is_empty() {
+        printer.report(&fields! { states: StateCount::list(states) })?;
+    } else if states.is_empty() {
         printer.line("there are no states")?;
     } else {
         let heads = ["state", ">leaves", ">tensors", ">elements", ">bytes", ""];
         let mut table = TextTable::new(&heads);
-        for (name, state) in &summary.by_state {
+        for (name, state) in &states {
             let tensors = state.tensors;
             table.row(vec![
                 name.clone(),
