@@ -56,20 +56,20 @@ impl Target {
     }
 }
 
-/// Returns a conversion of the whole, unchanged checkpoint. The methods of [`Conversion`] add edits
-/// and options, and [`Conversion::write`] runs it.
-pub fn convert(checkpoint: &Checkpoint, target: Target) -> Conversion<'_> {
+/// Returns a conversion of the whole, unchanged checkpoint. The methods of [`ConvertBuilder`] add edits
+/// and options, and [`ConvertBuilder::write`] runs it.
+pub fn convert(checkpoint: &Checkpoint, target: Target) -> ConvertBuilder<'_> {
     let output = OutputOptions { to: target.id().to_owned(), ..OutputOptions::default() };
-    Conversion::new(checkpoint, output, Ok(Edit::default()))
+    ConvertBuilder::new(checkpoint, output, Ok(Edit::default()))
 }
 
-/// The description of a conversion. Values are read by [`Conversion::write`] only, which needs
+/// The description of a conversion. Values are read by [`ConvertBuilder::write`] only, which needs
 /// little memory, however large the checkpoint is.
 #[must_use = "nothing is written before `write`"]
-pub struct Conversion<'a> {
+pub struct ConvertBuilder<'a> {
     checkpoint: &'a Checkpoint,
     output: OutputOptions,
-    /// An error here is returned by [`Conversion::plan`].
+    /// An error here is returned by [`ConvertBuilder::plan`].
     edit: Result<Edit>,
     pub(crate) lossy: bool,
     pub(crate) replace: bool,
@@ -243,7 +243,7 @@ impl ConversionPlan {
     }
 }
 
-impl<'a> Conversion<'a> {
+impl<'a> ConvertBuilder<'a> {
     pub(crate) fn new(
         checkpoint: &'a Checkpoint,
         output: OutputOptions,
@@ -368,7 +368,7 @@ impl<'a> Conversion<'a> {
         self.write_with(path, &mut Unwatched)
     }
 
-    /// Writes as [`Conversion::write`] does; `progress` counts bytes and can cancel.
+    /// Writes as [`ConvertBuilder::write`] does; `progress` counts bytes and can cancel.
     pub fn write_with(
         &self,
         path: impl AsRef<Path>,

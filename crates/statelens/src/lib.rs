@@ -77,7 +77,7 @@ pub mod write;
 
 pub use all_cores::AllCores;
 pub use checkpoint::{Checkpoint, ManifestForm, diff, diff_with};
-pub use conversion::{Conversion, ConversionPlan, Target, Written, convert};
+pub use conversion::{ConversionPlan, ConvertBuilder, Target, Written, convert};
 pub use element::Element;
 pub use open::{Opener, SourceOpener, open, open_url, scan};
 pub use reference::listed_keys;

@@ -8,7 +8,7 @@ use statelens_checkpoint::{Error, Progress, Result, WrittenSegment};
 use statelens_compare::ReadBack;
 use statelens_convert::RunReport;
 
-use super::planned::PlannedConversion;
+use super::planned::JobConversion;
 use super::recipe::JobOutput;
 use super::results::{TaskResult, WrittenRange, merged};
 use super::summed::check_ranges;
@@ -35,7 +35,7 @@ impl OutputState {
     }
 }
 
-impl PlannedConversion<'_> {
+impl JobConversion<'_> {
     /// Checks what the tasks wrote, completes the files, reads them back, and gives them their
     /// names. `results` come in the order of the tasks; `refusal` refuses casts that lost numbers,
     /// unless the options accept them. Also returns the shards that were removed.

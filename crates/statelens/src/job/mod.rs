@@ -36,7 +36,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 pub use many::{CheckpointResult, ManyReport};
-pub use options::{ConvertOptions, EditTexts};
+pub use options::{EditTexts, JobOptions};
 pub use reading::{Reading, SourceIdentity};
 pub use recipe::{ConvertRecipe, JobOutput, JobWork, ManyCommand, ManyRecipe, ManySource, Recipe};
 use serde::Serialize;
@@ -48,8 +48,8 @@ use statelens_convert::RunReport;
 use statelens_values::report_json;
 
 use many::ManyResult;
-use new::NewConversion;
-use planned::PlannedConversion;
+use new::NewJob;
+use planned::JobConversion;
 use reading::JobOpener;
 use results::TaskResult;
 
@@ -204,20 +204,20 @@ impl Job {
     /// refuses losses, unless the options accept them. Also returns the losses.
     pub fn plan_conversion(
         place: &Path,
-        options: ConvertOptions,
+        options: JobOptions,
         tasks: Option<u64>,
         refusal: Refusal,
         progress: &mut dyn Progress,
     ) -> Result<(Self, Vec<Loss>)> {
         let place = &store::absolute(place)?;
-        let options = ConvertOptions {
+        let options = JobOptions {
             source: store::absolute(&options.source)?,
             destination: store::absolute(&options.destination)?,
             reading: options.reading.absolute()?,
             ..options
         };
         let store = free(place)?;
-        let new = NewConversion::plan(options, tasks, refusal, progress)?;
+        let new = NewJob::plan(options, tasks, refusal, progress)?;
         let (recipe, losses) = (new.recipe.clone(), new.losses.clone());
         let job = Self::create(place, store, recipe)?;
         new.keep();
@@ -326,9 +326,7 @@ impl Job {
     /// Prepares for the tasks that this process runs.
     fn worker(&self, progress: &mut dyn Progress) -> Result<Worker<'_>> {
         Ok(match &self.recipe.work {
-            JobWork::Convert(_) => {
-                Worker::Convert(PlannedConversion::again(&self.recipe, progress)?)
-            }
+            JobWork::Convert(_) => Worker::Convert(JobConversion::again(&self.recipe, progress)?),
             JobWork::Many(many) => Worker::Many(many, many.reading.opener()?),
         })
     }
@@ -400,7 +398,7 @@ impl Job {
             return Ok(Committed::Before(report.get().to_owned()));
         }
         self.check_complete()?;
-        let planned = PlannedConversion::again(&self.recipe, progress)?;
+        let planned = JobConversion::again(&self.recipe, progress)?;
         let results = (0..self.recipe.tasks).map(|task| self.result(task));
         let results: Vec<TaskResult> = results.collect::<Result<_>>()?;
         let (report, removed) = planned.commit(&results, refusal, progress)?;
@@ -515,7 +513,7 @@ impl Job {
 
 /// What a process prepares once for the tasks that it runs.
 enum Worker<'a> {
-    Convert(PlannedConversion<'a>),
+    Convert(JobConversion<'a>),
     Many(&'a ManyRecipe, JobOpener),
 }
 

@@ -7,7 +7,7 @@ use sha2::{Digest as _, Sha256};
 use statelens_checkpoint::{Error, Loss, Progress, Result, Size};
 
 use super::division::{Division, Medium};
-use super::options::ConvertOptions;
+use super::options::JobOptions;
 use super::planned::medium;
 use super::reading::identities;
 use super::recipe::{ConvertRecipe, JobOutput, JobWork, Recipe, VERSION, temporary_start};
@@ -23,7 +23,7 @@ const MOST_TASKS: u64 = 1_000;
 
 /// A planned job of conversion that is not stored yet. If it is dropped, its temporary files are
 /// removed.
-pub(crate) struct NewConversion {
+pub(crate) struct NewJob {
     pub(crate) recipe: Recipe,
     pub(crate) losses: Vec<Loss>,
     outputs: Vec<Output>,
@@ -31,11 +31,11 @@ pub(crate) struct NewConversion {
     uploads: objects::Uploads,
 }
 
-impl NewConversion {
+impl NewJob {
     /// Plans a conversion in `tasks` tasks, and creates its temporary files. `refusal` refuses losses,
     /// unless the options accept them.
     pub(crate) fn plan(
-        options: ConvertOptions,
+        options: JobOptions,
         tasks: Option<u64>,
         refusal: Refusal,
         progress: &mut dyn Progress,
@@ -120,7 +120,7 @@ impl NewConversion {
 }
 
 /// Returns a name for temporary files that no other job has.
-fn id(options: &ConvertOptions) -> String {
+fn id(options: &JobOptions) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let text = format!("{now:?} {} {}", std::process::id(), options.destination.display());
     statelens_checkpoint::hex(&Sha256::digest(text.as_bytes())[..6])

@@ -8,7 +8,7 @@ use statelens_compare::ReadBack;
 use statelens_convert::RunReport;
 
 use super::division::{Division, OutputRun, TaskPlan};
-use super::planned::PlannedConversion;
+use super::planned::JobConversion;
 use super::recipe::JobOutput;
 use super::results::TaskResult;
 use crate::remote::{SharedRange, uploads};
@@ -125,7 +125,7 @@ fn parts(plan: &Plan, division: &Division) -> Result<Vec<Vec<RangeParts>>> {
     Ok(all)
 }
 
-impl PlannedConversion<'_> {
+impl JobConversion<'_> {
     /// Returns whether the output is in an object store.
     pub(super) fn is_remote(&self) -> bool {
         self.recipe.outputs.iter().any(|output| output.upload.is_some())

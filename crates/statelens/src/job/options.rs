@@ -10,14 +10,14 @@ use statelens_convert::OutputOptions;
 
 use super::reading::Reading;
 use crate::Checkpoint;
-use crate::conversion::Conversion;
+use crate::conversion::ConvertBuilder;
 use crate::files::FileSource;
 use crate::output::Sync;
 use crate::write::{FileOptions, Replace, file_name};
 
 /// A conversion of one checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ConvertOptions {
+pub struct JobOptions {
     /// The path or address of the checkpoint to read.
     pub source: PathBuf,
     /// The path or address of the file to write; further files go into the same folder.
@@ -39,11 +39,11 @@ pub struct ConvertOptions {
     pub reading: Reading,
 }
 
-impl ConvertOptions {
+impl JobOptions {
     /// Returns the same conversion of an open checkpoint. `source` and `reading` have no effect on
     /// it.
-    pub fn conversion<'a>(&self, checkpoint: &'a Checkpoint) -> Conversion<'a> {
-        let mut of = Conversion::new(checkpoint, self.output.clone(), self.edits.edit());
+    pub fn conversion<'a>(&self, checkpoint: &'a Checkpoint) -> ConvertBuilder<'a> {
+        let mut of = ConvertBuilder::new(checkpoint, self.output.clone(), self.edits.edit());
         (of.lossy, of.replace) = (self.lossy, self.replace);
         of
     }

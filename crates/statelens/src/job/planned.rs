@@ -6,20 +6,20 @@ use statelens_checkpoint::{Error, Plan, Progress, Result};
 
 use super::digest;
 use super::division::{Division, Medium};
-use super::options::ConvertOptions;
+use super::options::JobOptions;
 use super::reading::{check_unchanged, identities};
 use super::recipe::{ConvertRecipe, JobWork, Recipe};
 use crate::files::FileSource;
 
 /// A conversion that was planned again from its recipe.
-pub(crate) struct PlannedConversion<'a> {
+pub(crate) struct JobConversion<'a> {
     pub(crate) recipe: &'a ConvertRecipe,
     pub(crate) plan: Plan,
     pub(crate) division: Division,
     pub(crate) sources: Vec<Arc<FileSource>>,
 }
 
-impl<'a> PlannedConversion<'a> {
+impl<'a> JobConversion<'a> {
     /// Plans again. Fails if a source or the plan is not the same.
     pub(crate) fn again(recipe: &'a Recipe, progress: &mut dyn Progress) -> Result<Self> {
         let JobWork::Convert(convert) = &recipe.work else {
@@ -51,7 +51,7 @@ impl<'a> PlannedConversion<'a> {
 }
 
 /// Returns the storage of the output.
-pub(crate) fn medium(options: &ConvertOptions) -> Medium {
+pub(crate) fn medium(options: &JobOptions) -> Medium {
     match crate::remote::address(&options.destination) {
         Some(_) => Medium::Objects,
         None => Medium::Files,

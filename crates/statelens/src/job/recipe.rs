@@ -7,7 +7,7 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use statelens_checkpoint::{Error, Result};
 
-use super::options::ConvertOptions;
+use super::options::JobOptions;
 use super::reading::{Reading, SourceIdentity};
 use crate::statistics::Grouping;
 use statelens_checkpoint::hex;
@@ -47,7 +47,7 @@ pub enum JobWork {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ConvertRecipe {
     /// The options.
-    pub options: ConvertOptions,
+    pub options: JobOptions,
     /// The source files.
     pub sources: Vec<SourceIdentity>,
     /// SHA-256 of the plan and its division.

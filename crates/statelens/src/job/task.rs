@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use statelens_checkpoint::{Error, Progress, Result};
 
-use super::planned::PlannedConversion;
+use super::planned::JobConversion;
 use super::recipe::JobOutput;
 use super::results::{TaskResult, WrittenRange};
 use super::summed::{SummedSink, range_sum};
@@ -16,7 +16,7 @@ use crate::files::open_error;
 use crate::output::open_unlinked;
 use crate::sink::FileSink;
 
-impl PlannedConversion<'_> {
+impl JobConversion<'_> {
     /// Runs a task and returns its result. Writes the same bytes to the same places whenever it is
     /// repeated.
     pub(crate) fn run(&self, index: u64, progress: &mut dyn Progress) -> Result<TaskResult> {

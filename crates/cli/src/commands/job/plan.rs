@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use statelens::job::{ConvertOptions, EditTexts, Job, JobWork, Reading};
+use statelens::job::{EditTexts, Job, JobOptions, JobWork, Reading};
 use statelens::parts::convert::CastRule;
 use statelens::{Error, Result};
 
@@ -24,7 +24,7 @@ pub(super) fn convert(args: &JobConvert) -> CommandResult {
         return Err(Error::refused("a job can't read standard input").into());
     }
     let writes = &args.writes;
-    let options = ConvertOptions {
+    let options = JobOptions {
         source: input.to_owned(),
         destination,
         output: writes.output(writing),
