@@ -296,13 +296,14 @@ impl Cell {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::LeafKind;
     use crate::share::LeafSummary;
 
     fn tensor(key: String, bytes: u64) -> LeafSummary {
         let dtype = if key.starts_with("optimizer") { "float32" } else { "bfloat16" };
         LeafSummary {
             key,
-            kind: "tensor",
+            kind: LeafKind::Tensor,
             dtype: dtype.into(),
             params: bytes,
             bytes,
