@@ -92,7 +92,7 @@ fn run(session: &SharedSession, job: Job, message: ToWorker, data: &JsValue) {
 }
 
 /// Returns the files that were sent with a message, or those that an embedding page offers. The
-/// session keeps the latter: what was read of them is needed when a job is run again.
+/// session keeps the latter, because a job that is run again needs the bytes that were read.
 fn sources(session: &SharedSession, names: &[FileName], data: &JsValue) -> Rc<Sources> {
     let Ok(port) = get(data, PORT).dyn_into::<MessagePort>() else {
         return Rc::new(Sources::from_disk(files_of(data)));
@@ -115,7 +115,7 @@ fn handle_request(session: &SharedSession, job: &Job, message: ToWorker, data: &
             });
         }
         ToWorker::FreeOutputs => {
-            // An output may be what is open.
+            // An output may be the open checkpoint.
             let used = session.borrow().open.as_ref().map(|open| open.sources.disk_files());
             let own = job.clone();
             job.clone().spawn(async move {

@@ -41,7 +41,7 @@ pub struct Checkpoint {
     /// Findings of the reader.
     pub findings: Vec<Finding>,
     /// Further copies of pieces of tensors, which verification compares with the ones used. An
-    /// edited checkpoint has none.
+    /// edited checkpoint has no replicas.
     pub replicas: Vec<Replica>,
     values: Pieces<Value>,
     root: ValueId,

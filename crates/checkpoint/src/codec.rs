@@ -27,7 +27,7 @@ pub fn percent_encode(bytes: &[u8], plain: impl Fn(u8) -> bool) -> String {
     out
 }
 
-/// Decodes percent-encoded text. A percent sign without two digits stands for itself.
+/// Decodes percent-encoded text. A percent sign without two digits is unchanged.
 pub fn percent_decode(text: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text;

@@ -12,7 +12,7 @@ const MAX_LAYERS: u64 = 1 << 14;
 
 /// Returns a copy in which each tensor with all layers of a model (`decoder.layers.mlp.weight` of
 /// shape `[layers, …]`, as Megatron stores them) is one tensor for each layer
-/// (`decoder.layers.0.mlp.weight`). `None` if the format has no such tensors, or there are none.
+/// (`decoder.layers.0.mlp.weight`). `None` without such tensors.
 ///
 /// # Errors
 /// The limits on values are reached.

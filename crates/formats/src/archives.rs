@@ -112,8 +112,8 @@ pub(crate) fn packed_tar(files: &FileSet, progress: &mut dyn Progress) -> Result
 /// member follows that of the archive: `models.zip/a.pt`.
 ///
 /// # Errors
-/// Fails if there is no such member, or if it is not stored; without a name, unless there is exactly
-/// one checkpoint. The error lists the members.
+/// Fails if the archive lacks the member or compresses it; without a name, unless it has exactly one
+/// checkpoint. The error lists the members.
 pub fn enter(files: &FileSet, member: Option<&str>, limits: &Limits) -> Result<FileSet> {
     let archive = files.main()?;
     let not_one = || {

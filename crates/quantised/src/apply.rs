@@ -44,7 +44,7 @@ pub fn dequantise(source: &Checkpoint, dtype: Option<&DType>) -> Result<Option<D
 }
 
 /// Returns the checkpoint with each weight that is stored as several tensors as one tensor of
-/// float32, for showing it; `None` if there are none. Scales and other parts stay in it, but not the
+/// float32, for display; `None` if it has no such weights. Scales and other parts stay in it, but not the
 /// codes. Blocks that are one tensor are unchanged.
 pub fn shown(source: &Checkpoint) -> Result<Option<Dequantisation>> {
     replaced(source, None, false)

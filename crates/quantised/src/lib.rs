@@ -6,8 +6,7 @@
 //! read ([`Layout::Dequantised`](statelens_checkpoint::Layout)).
 //!
 //! Sets of tensors are recognised by their names, dtypes and shapes. The `config.json` next to the
-//! checkpoint says what these leave open; what is inferred without it is in
-//! [`QuantisedWeight::inferred`].
+//! checkpoint gives the rest; [`QuantisedWeight::inferred`] lists facts that were inferred without it.
 
 mod apply;
 mod experts;

@@ -334,7 +334,7 @@ impl Checkpoint {
     }
 
     /// Returns a copy with one key for each layer in place of tensors that hold all layers, as
-    /// Megatron stores them; `None` if there are no such tensors.
+    /// Megatron stores them; `None` without such tensors.
     pub fn unstacked(&self) -> Result<Option<Self>> {
         let _call = self.call();
         Ok(statelens_convert::unstacked(&self.inner)?.map(|inner| self.edited(inner)))

@@ -73,8 +73,8 @@ pub(crate) fn pinned(_: &str) -> Result<Option<String>> {
 }
 
 /// Returns the address of the config of the model next to a checkpoint in a repository on the Hugging
-/// Face Hub: `config.json`, `params.yaml` or `params.json`. `None` if there is none, and for all other
-/// addresses.
+/// Face Hub: `config.json`, `params.yaml` or `params.json`. `None` without such a file, and for all
+/// other addresses.
 pub fn sibling_config(url: &str) -> Option<String> {
     #[cfg(feature = "http")]
     if hub::is_hub(url) {

@@ -69,6 +69,6 @@ pub struct TensorLine {
     /// The slice, in Python's notation, without the brackets.
     pub slice: String,
     /// The smallest and the largest finite value at or behind each of these indices, up to the next
-    /// one; NaN if there is none. Or why they can't be read.
+    /// one; NaN without finite values. Or why they can't be read.
     pub points: Result<Vec<(u64, f64, f64)>, ErrorText>,
 }

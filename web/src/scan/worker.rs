@@ -269,7 +269,7 @@ impl ScanUpdates<'_> {
     }
 }
 
-/// Returns what is kept of a tensor's values when `known` others are: without histograms if they
+/// Returns the measurements of a tensor to keep beside `known` others: without histograms if they
 /// are computed in a moment when the tensor is selected.
 pub(crate) fn measured(
     open: &OpenCheckpoint,

@@ -56,7 +56,7 @@ pub(super) fn make(push: bool, dry_run: bool) -> Result<()> {
     perform(docker.arg(&folder), dry_run)
 }
 
-/// Logs in to the registry. The token goes through a pipe, so that no list of processes shows it.
+/// Logs in to the registry. Writes the token to a pipe, because lists of processes show arguments.
 fn log_in() -> Result<()> {
     let variable = |name: &str| env::var(name).with_context(|| format!("{name} is missing"));
     let (user, token) = (variable("REGISTRY_USER")?, variable("REGISTRY_TOKEN")?);

@@ -77,7 +77,7 @@ pub(crate) fn read_as(rules: Vec<CastRule>) {
 /// Whether tensors that hold all layers become one tensor for each layer (`--unstack`).
 static UNSTACK: OnceLock<bool> = OnceLock::new();
 
-/// Sets whether such tensors are taken apart from now on.
+/// Sets whether tensors of all layers are split by layer from now on.
 pub(crate) fn unstack(is_set: bool) {
     // Can't fail: a command sets it once, before it opens a file.
     let _ = UNSTACK.set(is_set);

@@ -45,7 +45,7 @@ pub(super) fn open_for_good(
 }
 
 /// Returns a checkpoint in which all weights are tensors of numbers, and lists those whose values are
-/// not known. Returns whether there are none of these.
+/// not known. Also returns whether all values are known.
 pub(super) fn listed(checkpoint: Checkpoint) -> Result<(Checkpoint, bool)> {
     match checkpoint.dequantised(None)? {
         None => Ok((checkpoint, true)),

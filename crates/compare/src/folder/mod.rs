@@ -194,7 +194,7 @@ impl Findings<'_> {
 }
 
 /// Checks the files of a folder, whose names are relative to it. With `only`, checks the checkpoint
-/// of that file, and what is about it: its index, config and tokenizer. Otherwise, each subfolder
+/// of that file with its index, config and tokenizer. Otherwise, each subfolder
 /// with weights of its own is checked in the same way.
 ///
 /// # Errors

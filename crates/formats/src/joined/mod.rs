@@ -3,7 +3,7 @@
 //! A format describes each piece of a [`JoinedTensor`] by its place in the tensor, a box or a range
 //! of elements in C order, and by the location of its elements. This module checks that the pieces
 //! cover the tensor exactly once, and nests them as a [`Layout`], so that everything that reads a
-//! tensor reads the joined one. [`Joining`] collects what is missing or contradicts itself in a
+//! tensor reads the joined one. [`Joining`] collects the missing and contradictory pieces of a
 //! whole checkpoint.
 
 mod flat;
@@ -143,7 +143,7 @@ pub(crate) struct Joining<'a> {
 }
 
 impl<'a> Joining<'a> {
-    /// Creates it for tensors in these files. `absent` says what is missing, such as `rank 2`, and
+    /// Creates it for tensors in these files. `absent` names the missing part, such as `rank 2`, and
     /// `missing` has the names of the missing files.
     pub(crate) fn new(files: &'a FileSet, absent: String, missing: Vec<String>) -> Self {
         Self {

@@ -59,7 +59,7 @@ impl<'a> ShardName<'a> {
     }
 }
 
-/// A tensor that is being put together.
+/// The pieces of a tensor that were read so far.
 struct Pieces {
     dtype: DType,
     pieces: Vec<Piece>,

@@ -112,7 +112,7 @@ fn put(source: &Checkpoint, value: &Value, out: &mut String) {
         Value::Str(text) => json::quote(text, out),
         Value::Bytes { data, mutable } => {
             let kind = if *mutable { "bytearray" } else { "bytes" };
-            let hex: String = data.iter().map(|byte| format!("{byte:02x}")).collect();
+            let hex = statelens_checkpoint::hex(data);
             one(kind, &hex.into(), out);
         }
         Value::DType { dtype, numpy: None } => one("dtype", &dtype.name().into(), out),

@@ -45,8 +45,7 @@ use crate::packed::Packing;
 const DEEPEST: u32 = 4;
 /// The cost of an attempt at decompression, in units of the budget.
 const ATTEMPT: u64 = 30_000;
-/// The number of units after which the caller is asked whether to continue: some hundredths of a
-/// second.
+/// The number of units after which the search checks for a cancel: some hundredths of a second.
 const TICK: u64 = 30_000_000;
 /// The cost of a member of an archive.
 const ENTRY: u64 = 2_000;

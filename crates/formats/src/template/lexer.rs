@@ -1,7 +1,7 @@
 //! A strict lexer for Jinja. It follows `jinja2/lexer.py` of 3.1 with the default delimiters, and
 //! refuses everything that other versions or programs may read differently.
 
-/// A token of the code in a template; the text around the code has none.
+/// A token of the code in a template. The text around the code is not split into tokens.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Token<'t> {
     /// `{%`

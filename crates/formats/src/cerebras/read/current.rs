@@ -78,11 +78,11 @@ impl StoredValue<'_> {
 
 /// Where a link leads.
 pub(super) enum LinkTarget {
-    /// To the same checkpoint.
+    /// A key of the same checkpoint.
     Same,
-    /// To a file, which may be in the set.
+    /// A file, which may be in the set.
     File,
-    /// To an address that is not read.
+    /// An address that is not read.
     Elsewhere,
 }
 

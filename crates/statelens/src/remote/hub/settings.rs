@@ -74,7 +74,7 @@ impl HubSettings {
     }
 }
 
-/// Reads the token that the client saved; `None` if there is none.
+/// Reads the token that the client saved; `None` without one.
 fn token_in(file: &Path) -> Result<Option<HubToken>> {
     let failed = |why: &dyn std::fmt::Display| {
         Error::refused(format!("the token of Hugging Face can't be read: {why}"))

@@ -225,8 +225,8 @@ impl Bucket {
         Err(error.in_file(self.address(key)))
     }
 
-    /// Reads an object from its start, at most `most` bytes. `None` if there is no such object, or if
-    /// the store does not say whether there is.
+    /// Reads an object from its start, at most `most` bytes. `None` if the store reports that it does
+    /// not exist, or does not report whether it does.
     pub(crate) fn read_start(&self, key: &str, most: u64) -> Result<Option<Vec<u8>>> {
         let range = format!("bytes=0-{}", most - 1);
         let request = ObjectRequest {

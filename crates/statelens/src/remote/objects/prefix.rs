@@ -25,7 +25,7 @@ pub(crate) fn open(url: &str, scratch: &Arc<dyn Scratch>) -> Result<Option<FileS
         return Ok(None);
     }
     let bucket = Bucket::open(name)?;
-    // To the library, `key/` is another checkpoint than `key`; to most tools they are the same.
+    // The library distinguishes `key/` from `key`; most tools do not.
     let other = key.strip_suffix('/');
     for key in std::iter::once(key).chain(other) {
         let metadata = bucket.read_start(&format!("{key}/{METADATA}"), MAX_METADATA)?;
