@@ -1,16 +1,34 @@
-//! Exact sums: big integers in units of the smallest positive double. The order of addition and the
-//! split of the values therefore make no difference, and only the final results are rounded, once.
+//! Exact sums: big integers in a unit that all values are multiples of. The order of addition and
+//! the split of the values therefore make no difference, and only the final results are rounded,
+//! once.
+
+use std::borrow::Cow;
 
 use num_bigint::BigUint;
 
+use crate::short;
+
 /// The sums of numbers, of their magnitudes and of their squares.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct ExactSums {
-    /// The sums of the magnitudes of positive and of negative numbers, in units of 2^-1074.
+    /// The sums are in units of 2^(`shift` - 1074), the squares in units of the square of that.
+    /// Sums of 32-bit floats would have more than 900 zero bits at the end in the unit of doubles.
+    shift: u32,
+    /// The sums of the magnitudes of positive and of negative numbers.
     positive: BigUint,
     negative: BigUint,
-    /// The sum of squares, in units of 2^-2148.
+    /// The sum of squares.
     squares: BigUint,
+}
+
+impl PartialEq for ExactSums {
+    fn eq(&self, other: &Self) -> bool {
+        let shift = self.shift.min(other.shift);
+        let (one, other) = (self.in_unit(shift), other.in_unit(shift));
+        one.positive == other.positive
+            && one.negative == other.negative
+            && one.squares == other.squares
+    }
 }
 
 /// Figures computed from exact sums.
@@ -42,12 +60,43 @@ impl ExactSums {
         if sum == 0 {
             return;
         }
+        self.lower(shift);
+        let shift = shift - self.shift;
         let side = if negative { &mut self.negative } else { &mut self.positive };
         *side += BigUint::from(sum) << shift;
         self.squares += BigUint::from(squares) << (2 * shift);
         if carries > 0 {
             self.squares += BigUint::from(carries) << (2 * shift + 128);
         }
+    }
+
+    /// Makes the unit at most that of `shift`.
+    fn lower(&mut self, shift: u32) {
+        if self.is_empty() {
+            self.shift = shift;
+        } else if shift < self.shift {
+            let by = self.shift - shift;
+            self.positive <<= by;
+            self.negative <<= by;
+            self.squares <<= 2 * by;
+            self.shift = shift;
+        }
+    }
+
+    /// Returns the sums in a unit at most that of `shift`.
+    fn in_unit(&self, shift: u32) -> Cow<'_, Self> {
+        match shift < self.shift && !self.is_empty() {
+            true => {
+                let mut sums = self.clone();
+                sums.lower(shift);
+                Cow::Owned(sums)
+            }
+            false => Cow::Borrowed(self),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.squares.bits() == 0
     }
 
     /// Adds numbers of at most 17 significant bits, none of which is a subnormal double. Fastest if
@@ -69,17 +118,37 @@ impl ExactSums {
         self.add(of.0, of.1, sum, squares, 0);
     }
 
-    /// Returns the sums of positive numbers, of the magnitudes of negative ones, and of squares.
-    pub(crate) fn parts(&self) -> [&BigUint; 3] {
-        [&self.positive, &self.negative, &self.squares]
+    /// Returns the sums of positive numbers, of the magnitudes of negative ones, and of squares, in
+    /// units of 2^-1074 and 2^-2148.
+    pub(crate) fn parts(&self) -> [BigUint; 3] {
+        let Self { positive, negative, squares, .. } = self.in_unit(0).into_owned();
+        [positive, negative, squares]
     }
 
     /// Restores the sums from their parts.
     pub(crate) fn of([positive, negative, squares]: [BigUint; 3]) -> Self {
-        Self { positive, negative, squares }
+        let mut sums = Self { shift: 0, positive, negative, squares };
+        let zeros = sums.zeros();
+        sums.positive >>= zeros;
+        sums.negative >>= zeros;
+        sums.squares >>= 2 * zeros;
+        sums.shift = zeros as u32;
+        sums
+    }
+
+    /// Returns the number of zero bits that all sums have at the end, and the squares twice.
+    fn zeros(&self) -> u64 {
+        let zeros = |number: &BigUint, per: u64| number.trailing_zeros().map(|zeros| zeros / per);
+        let zeros = [zeros(&self.positive, 1), zeros(&self.negative, 1), zeros(&self.squares, 2)];
+        zeros.into_iter().flatten().min().unwrap_or(0)
     }
 
     pub(crate) fn merge(&mut self, other: &Self) {
+        if other.is_empty() {
+            return;
+        }
+        self.lower(other.shift);
+        let other = other.in_unit(self.shift);
         self.positive += &other.positive;
         self.negative += &other.negative;
         self.squares += &other.squares;
@@ -90,14 +159,14 @@ impl ExactSums {
         if count == 0 {
             return None;
         }
-        // In the largest unit that all sums are multiples of, the integers are short: sums of
-        // 32-bit floats have more than 900 zero bits at the end.
-        let zeros = |number: &BigUint, per: u64| number.trailing_zeros().map(|zeros| zeros / per);
-        let zeros = [zeros(&self.positive, 1), zeros(&self.negative, 1), zeros(&self.squares, 2)];
-        let cut = zeros.into_iter().flatten().min().unwrap_or(0);
+        if let Some(moments) = self.short_moments(count) {
+            return Some(moments);
+        }
+        let zeros = self.zeros();
+        let cut = zeros + u64::from(self.shift);
         let unit = UNIT + cut as i64;
-        let (positive, negative) = (&self.positive >> cut, &self.negative >> cut);
-        let squares = &self.squares >> (2 * cut);
+        let (positive, negative) = (&self.positive >> zeros, &self.negative >> zeros);
+        let squares = &self.squares >> (2 * zeros);
         let one = BigUint::from(1u32);
         let many = BigUint::from(count);
         let all = &positive + &negative;
@@ -125,6 +194,39 @@ impl ExactSums {
             l1: ratio(&all, &one, unit),
             l2: root(&squares, &one, 2 * unit),
             abs_mean: ratio(&all, &many, unit),
+        })
+    }
+}
+
+impl ExactSums {
+    /// Computes the figures without big integers; `None` if the sums are too long for that.
+    fn short_moments(&self, count: u64) -> Option<Moments> {
+        let [positive, negative, squares] =
+            [&self.positive, &self.negative, &self.squares].map(|sum| u128::try_from(sum).ok());
+        let (positive, negative, squares) = (positive?, negative?, squares?);
+        let unit = UNIT + i64::from(self.shift);
+        let many = u128::from(count);
+        let all = positive.checked_add(negative)?;
+        let (is_negative, sum) = match positive >= negative {
+            true => (false, positive - negative),
+            false => (true, negative - positive),
+        };
+        let mean = short::ratio(sum, many, unit)?;
+        let (mantissa, shift) = parts(mean);
+        let fine = self.shift.min(shift);
+        let rounded = short::shifted(mantissa.into(), shift - fine)?.checked_mul(many)?;
+        let exact = short::shifted(sum, self.shift - fine)?;
+        let rest = short::ratio(exact.abs_diff(rounded), many, UNIT + i64::from(fine))?;
+        let rest = if exact >= rounded { rest } else { -rest };
+        // count² times the variance. Never negative, because the sums are exact.
+        let spread = many.checked_mul(squares)?.checked_sub(sum.checked_mul(sum)?)?;
+        Some(Moments {
+            mean: if is_negative { -mean } else { mean },
+            rest: if is_negative { -rest } else { rest },
+            std: short::root(spread, many.checked_mul(many)?, 2 * unit)?,
+            l1: short::ratio(all, 1, unit)?,
+            l2: short::root(squares, 1, 2 * unit)?,
+            abs_mean: short::ratio(all, many, unit)?,
         })
     }
 }
@@ -181,7 +283,12 @@ fn round(whole: &BigUint, rest: bool, exponent: i64) -> f64 {
     let drop = whole.bits().saturating_sub(64);
     let top = (whole >> drop).iter_u64_digits().next().unwrap_or(0);
     let rest = rest || whole.trailing_zeros().is_some_and(|zeros| zeros < drop);
-    let exponent = exponent + drop as i64;
+    round_short(top, rest, exponent + drop as i64)
+}
+
+/// Rounds as [`round`], for an integer of at most 64 bits. It must have more bits than a double if
+/// there is a rest.
+pub(crate) fn round_short(top: u64, rest: bool, exponent: i64) -> f64 {
     let len = i64::from(64 - top.leading_zeros());
     // The exponent of the lowest bit of a double of this magnitude.
     let last = (exponent + len - 53).max(UNIT);
@@ -286,6 +393,68 @@ mod tests {
         most.add_short(std::iter::once((largest, u64::MAX)));
         let found = most.moments(u64::MAX).unwrap();
         assert_eq!((found.mean, found.std), (largest, 0.0));
+    }
+
+    /// The figures of short sums are those of long ones, bit by bit.
+    #[test]
+    fn short_sums_have_the_figures_of_long_ones() {
+        let mut state = 7u64;
+        let mut next = || {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            state >> 11
+        };
+        let mut short = 0;
+        for round in 0..2_000 {
+            let scale = power_of_two(next() as i64 % 290 - 145);
+            let count = 1 + next() % 40;
+            let spread = next() % 24;
+            let values: Vec<f64> = (0..count)
+                .map(|_| {
+                    let size = power_of_two(-((next() % (spread + 1)) as i64));
+                    let value = (next() as f64 / (1u64 << 52) as f64 - 1.0) * size;
+                    let value = if round % 3 == 0 { (value * 64.0).round() } else { value };
+                    f64::from((value * scale) as f32)
+                })
+                .collect();
+            let mut sums = ExactSums::default();
+            values.iter().for_each(|value| sums.add_value(*value));
+            let found = sums.short_moments(count).filter(|_| !sums.is_empty());
+            let Some(found) = found else { continue };
+            short += 1;
+            // In the unit of doubles, the sums are long.
+            let mut long = sums.clone();
+            long.lower(0);
+            assert_eq!(long.short_moments(count), None, "{values:?}");
+            let expected = long.moments(count).unwrap();
+            assert_eq!(bits(&found), bits(&expected), "{values:?}");
+        }
+        assert!(short > 1_000, "{short} of 2000 sums were short");
+    }
+
+    fn bits(of: &Moments) -> [u64; 6] {
+        [of.mean, of.rest, of.std, of.l1, of.l2, of.abs_mean].map(f64::to_bits)
+    }
+
+    #[test]
+    fn sums_in_different_units_add_up() {
+        let values = [1.5, -3e-40, 1e30, 5e-324, -0.1];
+        let sum = |values: &[f64]| {
+            let mut sums = ExactSums::default();
+            values.iter().for_each(|value| sums.add_value(*value));
+            sums
+        };
+        let whole = sum(&values);
+        for cut in 0..=values.len() {
+            let mut merged = sum(&values[..cut]);
+            merged.merge(&sum(&values[cut..]));
+            assert_eq!(merged, whole);
+            assert_eq!(merged.parts(), whole.parts());
+            assert_eq!(ExactSums::of(merged.parts()), whole);
+        }
+        assert_ne!(sum(&[1.0]), sum(&[2.0]));
+        assert_ne!(sum(&[1.0]), ExactSums::default());
     }
 
     #[test]

@@ -35,6 +35,7 @@ pub mod kind;
 mod norm;
 mod overview;
 mod rows;
+mod short;
 mod spread;
 mod statistics;
 mod summary;
