@@ -8,6 +8,9 @@ use crate::{Slice, Taken, elements};
 
 /// Maximum number of bytes that are read at once to cover several elements.
 const NEAR: u64 = 32 << 20;
+/// Maximum number of bytes between two elements that are read together: a page of values, of which
+/// there are 60, then takes less than 64 MB.
+const GAP: u64 = 1 << 20;
 /// Maximum number of elements that are examined for others that lie nearby.
 const MAX_AHEAD: u64 = 1 << 20;
 
@@ -105,7 +108,7 @@ impl ElementPlaces {
             let at = self.place(number);
             let (start, behind, _) = &near;
             if at < *start || at >= *behind {
-                let (start, behind) = self.near(number, end, NEAR / item);
+                let (start, behind) = self.near(number, end, (NEAR / item, GAP / item));
                 near = (start, behind, elements(files, tensor, start..behind)?);
             }
             let (start, _, bytes) = &near;
@@ -117,14 +120,15 @@ impl ElementPlaces {
     }
 
     /// Returns the range of positions that covers the elements from `number` on that lie within
-    /// `room` of each other.
-    fn near(&self, number: u64, end: u64, room: u64) -> (u64, u64) {
+    /// `room` of each other, each within `gap` of the earlier ones.
+    fn near(&self, number: u64, end: u64, (room, gap): (u64, u64)) -> (u64, u64) {
         let first = self.place(number);
         let (mut start, mut behind) = (first, first + 1);
         for number in number + 1..end.min(number.saturating_add(MAX_AHEAD)) {
             let at = self.place(number);
             let (low, high) = (start.min(at), behind.max(at + 1));
-            if high - low > room.max(1) {
+            let added = (start - low).max(high - behind);
+            if high - low > room.max(1) || added > gap.max(1) {
                 break;
             }
             (start, behind) = (low, high);
@@ -135,6 +139,10 @@ impl ElementPlaces {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use statelens_checkpoint::{FileId, ReadAt, Span};
+
     use super::*;
 
     fn of(text: &str, shape: &[u64]) -> ElementPlaces {
@@ -154,6 +162,53 @@ mod tests {
             let found: Vec<u64> = (0..places.count()).map(|number| places.place(number)).collect();
             assert_eq!((&*found, places.shape()), (wanted, left), "[{text}] {shape:?}");
         }
+    }
+
+    /// A file of zeros that counts reads and bytes.
+    #[derive(Debug, Clone, Default)]
+    struct CountedReads(Arc<Mutex<(u64, u64)>>);
+
+    impl ReadAt for CountedReads {
+        fn len(&self) -> u64 {
+            1 << 40
+        }
+
+        fn read_at(&self, _: u64, buffer: &mut [u8]) -> Result<()> {
+            let mut counts = self.0.lock().unwrap();
+            *counts = (counts.0 + 1, counts.1 + buffer.len() as u64);
+            buffer.fill(0);
+            Ok(())
+        }
+    }
+
+    /// Returns the reads and the bytes that the first `count` elements of a slice take.
+    fn reads(slice: &str, shape: &[u64], count: u64) -> (u64, u64) {
+        let source = CountedReads::default();
+        let files = FileSet::single("zeros", source.clone());
+        let len = shape.iter().product::<u64>() * 4;
+        let span = Span { file: FileId(0), offset: 0, len };
+        let tensor = Tensor::new(DType::F32, shape.to_vec(), Layout::Span(span));
+        let mut found = 0;
+        let mut out = |_: u64, _: &[u8]| {
+            found += 1;
+            Ok::<(), Error>(())
+        };
+        of(slice, shape).each(&files, &tensor, 0..count, &mut out).unwrap();
+        assert_eq!(found, count);
+        *source.0.lock().unwrap()
+    }
+
+    #[test]
+    fn elements_far_apart_are_read_alone() {
+        // Rows of 16 MB.
+        let (far, bytes) = reads(":, 0", &[60, 1 << 22], 60);
+        assert!(bytes <= 60 * (64 << 10), "{far} reads of {bytes} bytes");
+        // Rows of 4 kB.
+        let (near, bytes) = reads(":, 0", &[60, 1 << 10], 60);
+        assert!(near <= 2 && bytes < 60 << 12, "{near} reads of {bytes} bytes");
+        // The most that 60 values may take.
+        let (_, bytes) = reads(":, 0", &[60, 1 << 18], 60);
+        assert!(bytes < 64_000_000, "{bytes} bytes");
     }
 
     #[test]
