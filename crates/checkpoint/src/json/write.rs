@@ -110,9 +110,10 @@ pub fn quote_utf8(text: &str, out: &mut String) {
 }
 
 fn escape(text: &str, out: &mut String) {
-    let plain = |c: char| matches!(c, ' '..='~') && c != '"' && c != '\\';
+    let plain = |byte: u8| matches!(byte, b' '..=b'~') && byte != b'"' && byte != b'\\';
     let mut rest = text;
-    while let Some(at) = rest.find(|c| !plain(c)) {
+    // The first byte that is not plain begins a character. Searching bytes is faster than decoding.
+    while let Some(at) = rest.bytes().position(|byte| !plain(byte)) {
         let (run, tail) = rest.split_at(at);
         out.push_str(run);
         let mut chars = tail.chars();
