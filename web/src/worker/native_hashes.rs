@@ -21,8 +21,11 @@ pub(crate) const MAX_WAITING: u64 = 128 << 20;
 pub(crate) struct NativeHashes {
     subtle: JsValue,
     digest: Function,
-    /// The tensor that is being fed, its bytes, and how many of them are there.
-    filling: Option<(TensorId, Uint8Array, u32)>,
+    /// The bytes of one tensor. The browser copies them when it is called, so that the next tensor
+    /// can use the same memory: new memory takes longer than copying.
+    buffer: Uint8Array,
+    /// The tensor that is being fed, and how many of its bytes are there.
+    filling: Option<(TensorId, u32)>,
     /// Hashes that are being computed, with the sizes of their tensors in bytes.
     running: VecDeque<(TensorId, u64, Promise)>,
     waiting: u64,
@@ -33,8 +36,8 @@ impl NativeHashes {
     pub(crate) fn new() -> Option<Self> {
         let subtle = get(&get(&js_sys::global(), "crypto"), "subtle");
         let digest = get(&subtle, "digest").dyn_into().ok()?;
-        let (filling, running) = (None, VecDeque::new());
-        Some(Self { subtle, digest, filling, running, waiting: 0 })
+        let (buffer, running) = (Uint8Array::new_with_length(0), VecDeque::new());
+        Some(Self { subtle, digest, buffer, filling: None, running, waiting: 0 })
     }
 
     /// Adds bytes of a tensor of `size` bytes; the last ones begin its hash. A tensor that is not
@@ -43,23 +46,27 @@ impl NativeHashes {
     /// # Errors
     /// If there are more bytes than the tensor has, or the browser refuses them.
     pub(crate) fn feed(&mut self, tensor: TensorId, size: u64, bytes: &[u8]) -> Result<()> {
-        let (buffer, filled) = match self.filling.take() {
-            Some((of, buffer, filled)) if of == tensor => (buffer, filled),
-            _ => (Uint8Array::new_with_length(size as u32), 0),
+        let filled = match self.filling.take() {
+            Some((of, filled)) if of == tensor => filled,
+            _ => 0,
         };
-        let end = filled + bytes.len() as u32;
-        if end > buffer.length() {
+        let (size, end) = (size as u32, filled + bytes.len() as u32);
+        if end > size {
             return Err(failed());
         }
-        buffer.subarray(filled, end).copy_from(bytes);
-        if end < buffer.length() {
-            self.filling = Some((tensor, buffer, end));
+        if self.buffer.length() < size {
+            self.buffer = Uint8Array::new_with_length(size);
+        }
+        self.buffer.subarray(filled, end).copy_from(bytes);
+        if end < size {
+            self.filling = Some((tensor, end));
             return Ok(());
         }
-        let promise = self.digest.call2(&self.subtle, &"SHA-256".into(), &buffer);
+        let whole = self.buffer.subarray(0, size);
+        let promise = self.digest.call2(&self.subtle, &"SHA-256".into(), &whole);
         let promise = promise.ok().and_then(|promise| promise.dyn_into().ok());
-        self.running.push_back((tensor, size, promise.ok_or_else(failed)?));
-        self.waiting += size;
+        self.running.push_back((tensor, size.into(), promise.ok_or_else(failed)?));
+        self.waiting += u64::from(size);
         Ok(())
     }
 
