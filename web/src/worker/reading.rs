@@ -44,6 +44,36 @@ const WINDOW: u64 = 16 << 20;
 /// Milliseconds that a machine may run before the worker receives messages.
 const SLICE: f64 = 40.0;
 
+/// Steps, and bytes fed in them, between two looks at the clock. A look takes as long as the
+/// statistics of a small tensor.
+const UNCLOCKED_STEPS: u32 = 16;
+const UNCLOCKED_BYTES: usize = 64 << 10;
+
+/// Decides after which steps of a machine to look at the clock.
+#[derive(Default)]
+struct Pace {
+    steps: u32,
+    bytes: usize,
+    /// Whether the last step was fed nothing.
+    idle: bool,
+}
+
+impl Pace {
+    /// Counts a step that was fed `bytes`. Returns whether to look at the clock.
+    fn is_due(&mut self, bytes: usize) -> bool {
+        // A machine that is not fed computes, perhaps for long; the first such step begins a tensor.
+        let computes = self.idle && bytes == 0;
+        self.idle = bytes == 0;
+        self.steps += 1;
+        self.bytes += bytes;
+        let is_due = computes || self.steps >= UNCLOCKED_STEPS || self.bytes >= UNCLOCKED_BYTES;
+        if is_due {
+            (self.steps, self.bytes) = (0, 0);
+        }
+        is_due
+    }
+}
+
 /// Checks the clock between steps of long work.
 pub(crate) struct YieldTimer {
     last_report: f64,
@@ -104,14 +134,17 @@ impl<'a> Driver<'a> {
         mut tap: impl AsyncFnMut(&mut M, &[u8]) -> Result<()>,
         mut each: impl AsyncFnMut(&mut M, bool) -> Result<()>,
     ) -> Result<()> {
+        let mut pace = Pace::default();
         loop {
             self.job.check()?;
+            let mut fed = 0;
             match machine.need() {
                 Need::Done => return Ok(()),
                 Need::Step => machine.step()?,
                 Need::Feed(span) => {
                     match self.piece(machine.source(), machine.files(), span).await {
                         Ok(piece) => {
+                            fed = piece.len();
                             tap(machine, &piece).await?;
                             machine.feed(&piece)?;
                         }
@@ -121,7 +154,7 @@ impl<'a> Driver<'a> {
                     }
                 }
             }
-            let report_due = self.yield_timer.yield_if_due().await;
+            let report_due = pace.is_due(fed) && self.yield_timer.yield_if_due().await;
             each(machine, report_due).await?;
         }
     }
@@ -476,5 +509,30 @@ impl RemoteStream {
             let bytes = future_to_promise(async move { Ok(bytes.await.into()) });
             self.parts.push_back((at, len, bytes));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns how often the clock is looked at, for steps that are fed these numbers of bytes.
+    fn looks(steps: impl IntoIterator<Item = usize>) -> usize {
+        let mut pace = Pace::default();
+        steps.into_iter().filter(|bytes| pace.is_due(*bytes)).count()
+    }
+
+    #[test]
+    fn small_tensors_share_a_look_at_the_clock() {
+        // Each is begun and fed.
+        let small = std::iter::repeat_n([0, 16], 1_000).flatten();
+        assert_eq!(looks(small), 2_000 / UNCLOCKED_STEPS as usize);
+    }
+
+    #[test]
+    fn long_steps_are_clocked_one_by_one() {
+        assert_eq!(looks([0, 4 << 20, 0, 4 << 20, 4 << 20]), 3);
+        // Computing between two feeds, as for singular values.
+        assert_eq!(looks([0, 16, 0, 0, 0, 16]), 2);
     }
 }
