@@ -7,12 +7,13 @@ use crate::torch::tests::{compare, fixtures};
 
 const FURTHER: &[&str] = &["optimizer", "module", "client_state"];
 
-const ZERO: [&str; 7] = [
+const ZERO: [&str; 8] = [
     "z0_fp32_w2",
     "z1_bf16_w2",
     "z2_bf16_w3_groups",
     "z2_fp16_w2",
     "z2_fp32_w1",
+    "z2_shared_frozen",
     "z3_bf16_w2",
     "z3_fp32_w3_subgroups",
 ];

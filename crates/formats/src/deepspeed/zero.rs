@@ -1,6 +1,7 @@
 //! ZeRO: joins the flat tensors of all ranks, and cuts them into parameters.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use statelens_checkpoint::{
     DType, DictKey, Error, FileId, Finding, Grade, Layout, Limits, List, Progress, Result, Tensor,
@@ -98,8 +99,8 @@ impl Reading<'_> {
         self.buffers(states)?;
         self.frozen(states, members, stage_3, world, &mut joining, progress)?;
         let cut = Cutting { groups: &groups, ranks: &ranks, world, stage_3 };
-        let placed = self.weights(&cut, &mut joining)?;
-        self.shared(states, &placed)?;
+        self.weights(&cut, &mut joining)?;
+        self.shared(states)?;
         self.tensors = self.entries.len() as u64;
         self.moments(&cut, &mut joining)?;
         if let Some(module) = self.get(states, MODULE).filter(|_| !stage_3) {
@@ -238,12 +239,8 @@ impl Reading<'_> {
         tensor
     }
 
-    /// Adds the trained parameters. Returns the value of each.
-    fn weights(
-        &mut self,
-        cut: &Cutting<'_>,
-        joining: &mut Joining<'_>,
-    ) -> Result<BTreeMap<String, ValueId>> {
+    /// Adds the trained parameters.
+    fn weights(&mut self, cut: &Cutting<'_>, joining: &mut Joining<'_>) -> Result<()> {
         let name = if cut.stage_3 { "fp32_flat_groups" } else { "single_partition_of_fp32_groups" };
         let flat_of = |this: &Self, rank: &RankState, group: usize| {
             let groups = this.get(rank.inner, name)?;
@@ -251,13 +248,11 @@ impl Reading<'_> {
         };
         let flats = self.flats(cut, flat_of);
         self.check(cut, &flats);
-        let mut placed = BTreeMap::new();
         for (name, tensor) in self.cut(cut, &flats, joining) {
             let id = self.push(tensor)?;
-            placed.insert(name.to_lossy().into_owned(), id);
             self.entries.push((DictKey::Str(name), id));
         }
-        Ok(placed)
+        Ok(())
     }
 
     /// Returns the flat tensors: for stages 1 and 2 one set for each group, for stage 3 one set.
@@ -374,7 +369,7 @@ impl Reading<'_> {
     }
 
     /// Adds the shared parameters as links to those that they share with.
-    fn shared(&mut self, states: ValueId, placed: &BTreeMap<String, ValueId>) -> Result<()> {
+    fn shared(&mut self, states: ValueId) -> Result<()> {
         let Some(shared) = self.get(states, "shared_params") else { return Ok(()) };
         let pairs: Vec<(DictKey, String)> = match self.value(shared) {
             Some(Value::Dict(dict)) => dict
@@ -400,12 +395,15 @@ impl Reading<'_> {
                 })
                 .collect(),
         };
-        let known: BTreeSet<String> = self.entries.iter().map(|(key, _)| key.to_string()).collect();
+        // The source may be trained, frozen, or a buffer.
+        let mut known: HashMap<String, ValueId> =
+            self.entries.iter().map(|(key, id)| (key.to_string(), *id)).collect();
         for (key, source) in pairs {
-            if let Some(target) = placed.get(&source)
-                && !known.contains(&key.to_string())
+            if let Some(target) = known.get(&source).copied()
+                && let Entry::Vacant(place) = known.entry(key.to_string())
             {
-                let id = self.builder.push(Value::Link(*target))?;
+                place.insert(target);
+                let id = self.builder.push(Value::Link(target))?;
                 self.entries.push((key, id));
             }
         }
