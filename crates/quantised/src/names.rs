@@ -8,30 +8,56 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use statelens_checkpoint::{
-    Builder, Checkpoint, Concat, DType, DictKey, Error, Layout, Part, Result, Strided, Tensor,
-    Value, ValueId, contiguous_strides,
+    Arithmetic, Builder, Checkpoint, Computed, Concat, DType, DictKey, Error, Layout, Part, Result,
+    Strided, Tensor, Value, ValueId, contiguous_strides,
 };
 
-/// Names outside of the layers.
-const TOP: [(&str, &[&str]); 3] = [
-    ("token_embd", &["model.embed_tokens"]),
-    ("output_norm", &["model.norm"]),
-    ("output", &["lm_head"]),
+/// The paths of the language model, the most common one first: of its layers, and of what is outside.
+const PATHS: [(&str, &str); 6] = [
+    ("model.layers", "model"),
+    ("model.language_model.layers", "model.language_model"),
+    ("language_model.model.layers", "language_model.model"),
+    ("transformer.h", "transformer"),
+    ("h", ""),
+    ("gpt_neox.layers", "gpt_neox"),
 ];
 
+/// Names outside of the layers, without the path of the language model.
+const TOP: [(&str, &[&str]); 3] = [
+    ("token_embd", &["embed_tokens", "wte", "word_embeddings", "embed_in"]),
+    ("position_embd", &["wpe"]),
+    ("output_norm", &["norm", "ln_f", "final_layernorm", "final_layer_norm"]),
+];
+
+/// Names of the output head, which is next to the language model.
+const HEADS: [&str; 3] = ["lm_head", "language_model.lm_head", "embed_out"];
+
 /// Names within a layer: llama.cpp's, and those of Hugging Face's models, the most common one first.
-const LAYER: [(&str, &[&str]); 22] = [
-    ("attn_norm", &["input_layernorm"]),
-    ("attn_q", &["self_attn.q_proj"]),
-    ("attn_k", &["self_attn.k_proj"]),
-    ("attn_v", &["self_attn.v_proj"]),
-    ("attn_output", &["self_attn.o_proj"]),
+const LAYER: [(&str, &[&str]); 25] = [
+    ("attn_norm", &["input_layernorm", "ln_1", "ln_attn"]),
+    ("attn_norm_2", &["ln_mlp"]),
+    ("attn_qkv", &["self_attn.qkv_proj", "attn.c_attn"]),
+    ("attn_q", &["self_attn.q_proj", "attn.q_proj"]),
+    ("attn_k", &["self_attn.k_proj", "attn.k_proj"]),
+    ("attn_v", &["self_attn.v_proj", "attn.v_proj"]),
+    (
+        "attn_output",
+        &[
+            "self_attn.o_proj",
+            "self_attn.dense",
+            "attn.c_proj",
+            "attn.out_proj",
+            "attention.dense",
+            "self_attention.dense",
+        ],
+    ),
     ("attn_q_norm", &["self_attn.q_norm"]),
     ("attn_k_norm", &["self_attn.k_norm"]),
-    ("ffn_norm", &["post_attention_layernorm"]),
+    // With norms before and after both, that after the attention is `post_attention_norm`.
+    ("ffn_norm", &["pre_feedforward_layernorm", "post_attention_layernorm", "ln_2"]),
     ("ffn_gate", &["mlp.gate_proj"]),
-    ("ffn_up", &["mlp.up_proj"]),
-    ("ffn_down", &["mlp.down_proj"]),
+    ("ffn_up", &["mlp.up_proj", "mlp.gate_up_proj", "mlp.c_fc", "mlp.fc1", "mlp.dense_h_to_4h"]),
+    ("ffn_down", &["mlp.down_proj", "mlp.c_proj", "mlp.fc2", "mlp.dense_4h_to_h"]),
     ("post_attention_norm", &["post_attention_layernorm"]),
     ("post_ffw_norm", &["post_feedforward_layernorm"]),
     ("ffn_gate_inp", &["mlp.gate", "block_sparse_moe.gate", "mlp.router"]),
@@ -47,6 +73,7 @@ const LAYER: [(&str, &[&str]); 22] = [
         "ffn_down_exps",
         &["mlp.experts.*.down_proj", "block_sparse_moe.experts.*.w2", "mlp.experts.down_proj"],
     ),
+    ("attn_sinks", &["self_attn.sinks"]),
 ];
 
 /// The experts of a layer whose gates and up projections follow each other in one tensor
@@ -57,7 +84,17 @@ const FUSED: &str = "mlp.experts.gate_up_proj";
 const MAX_EXPERTS: u64 = 4_096;
 
 /// Architectures whose rows of `attn_q` and `attn_k` llama.cpp reorders, for its rotary embedding.
-const REORDERED: [&str; 2] = ["llama", "mistral"];
+const REORDERED: [&str; 8] =
+    ["llama", "mistral", "granite", "granitemoe", "smollm3", "arcee", "minicpm", "olmo"];
+
+/// The architecture whose matrices llama.cpp transposes, so that they can't be compared, and their
+/// names.
+const TRANSPOSED: (&str, [&str; 4]) =
+    ("gpt2", ["attn_qkv.weight", "attn_output.weight", "ffn_up.weight", "ffn_down.weight"]);
+
+/// Architectures whose norms llama.cpp stores with 1 added (`norm.weight` in
+/// `convert_hf_to_gguf.py`).
+const SHIFTED: [&str; 4] = ["gemma", "gemma2", "gemma3", "nemotron"];
 
 /// Returns the checkpoint with the names of Hugging Face; `None` if it does not have llama.cpp's.
 /// Where models differ in their names, those of `other` are taken; experts that are stacked in one
@@ -78,6 +115,7 @@ pub fn with_original_names(source: &Checkpoint, other: &Checkpoint) -> Result<Op
     let heads = number("head_count");
     let of_keys = number("head_count_kv").or(heads);
     let reordered = REORDERED.contains(&&*architecture);
+    let shifted = SHIFTED.contains(&&*architecture);
     let names = OtherNames::of(other);
     let by_name: HashMap<String, &Tensor> = root
         .entries
@@ -117,7 +155,9 @@ pub fn with_original_names(source: &Checkpoint, other: &Checkpoint) -> Result<Op
                 _ => {}
             }
         }
-        let renamed = original(&own, &names);
+        let is_transposed =
+            architecture == TRANSPOSED.0 && TRANSPOSED.1.iter().any(|end| own.ends_with(end));
+        let renamed = original(&own, &names).filter(|_| !is_transposed);
         if let (Some(pattern), Some((_, stacked))) =
             (renamed.as_ref().filter(|name| name.contains('*')), source.tensor_of(*id))
             && let Some(count) = stacked.shape.first().copied()
@@ -141,6 +181,17 @@ pub fn with_original_names(source: &Checkpoint, other: &Checkpoint) -> Result<Op
             && let Some(place) = builder.tensor_mut(tensor)
         {
             *place = in_order(stored, heads)?;
+        }
+        if shifted
+            && own.ends_with("norm.weight")
+            && let Some((tensor, stored)) = source.tensor_of(*id)
+            && let Some(place) = builder.tensor_mut(tensor)
+            && let DType::F32 | DType::F16 | DType::BF16 = stored.dtype
+        {
+            let of = Tensor { dtype: DType::F32, ..stored.clone() };
+            let less = Computed { of, steps: vec![Arithmetic::Add(-1.0)], product: None };
+            let layout = Layout::Computed(Arc::new(less));
+            *place = Tensor::new(DType::F32, stored.shape.clone(), layout);
         }
         entries.push((DictKey::Str(renamed.unwrap_or(own).as_str().into()), *id));
     }
@@ -178,17 +229,31 @@ impl OtherNames {
 
 /// Returns Hugging Face's name of a tensor. An asterisk replaces the number of an expert.
 fn original(name: &str, others: &OtherNames) -> Option<String> {
-    let found = |names: &[(&str, &[&str])], own: &str, before: &str| {
-        let (_, names) = names.iter().find(|(known, _)| *known == own)?;
-        let all = || names.iter().map(|name| format!("{before}{name}"));
-        all().find(|name| others.has(name)).or_else(|| all().next())
+    // The first name that the other side has, else the most common one.
+    let found =
+        |names: Vec<String>| names.iter().find(|name| others.has(name)).or(names.first()).cloned();
+    let listed = |list: &[(&str, &'static [&'static str])], own: &str| {
+        list.iter().find(|(known, _)| *known == own).map(|(_, names)| *names)
     };
     let (own, end) = name.rsplit_once('.')?;
     let module = match own.strip_prefix("blk.") {
-        None => found(&TOP, own, "")?,
+        None if own == "output" => found(HEADS.map(str::to_owned).to_vec())?,
+        None => {
+            let names = listed(&TOP, own)?;
+            let below = |path: &str, name: &&str| match path {
+                "" => (*name).to_owned(),
+                path => format!("{path}.{name}"),
+            };
+            let all = PATHS.iter().flat_map(|(_, path)| names.iter().map(|it| below(path, it)));
+            found(all.collect())?
+        }
         Some(own) => {
             let (layer, own) = own.split_once('.')?;
-            found(&LAYER, own, &format!("model.layers.{layer}."))?
+            let names = listed(&LAYER, own)?.iter();
+            let all = names.flat_map(|name| {
+                PATHS.iter().map(move |(path, _)| format!("{path}.{layer}.{name}"))
+            });
+            found(all.collect())?
         }
     };
     match (module.ends_with("e_score_correction"), others.shapes.contains_key(&module)) {

@@ -39,7 +39,8 @@ pub(crate) fn is_telling(name: &str) -> bool {
         "B",
     ];
     let name = name.rsplit_once('.').map_or(name, |(_, name)| name);
-    NAMES.contains(&name) || name.ends_with("_scales") || name.ends_with("_blocks")
+    const ENDS: [&str; 4] = ["_scales", "_blocks", "_scale_inv", "_scale"];
+    NAMES.contains(&name) || ENDS.iter().any(|end| name.ends_with(end))
 }
 
 /// Returns the quantised weights of a module.
@@ -53,7 +54,7 @@ pub(crate) fn recognise<'a>(set: &Set<'a>) -> Vec<Found<'a>> {
         .or_else(|| compressed::packed(set))
         .or_else(|| mlx::find(set))
         .or_else(|| scaled::find(set));
-    one.into_iter().chain(scaled::blocks(set)).collect()
+    one.into_iter().chain(scaled::blocks(set)).chain(scaled::named(set)).collect()
 }
 
 /// The values of FP4 E2M1.

@@ -104,6 +104,69 @@ fn every_scheme_matches_its_library() {
     assert_eq!(compared, 48);
 }
 
+/// Squares decide, also if there are as many as rows: in a single row, or with a height of one.
+#[test]
+fn squares_of_one_row_have_the_stated_width() {
+    let one = 0x38; // 1.0 as float8_e4m3fn
+    let scales: Vec<u8> = [2f32, 3.0].iter().flat_map(|scale| scale.to_le_bytes()).collect();
+    let file = safetensors(&[
+        ("l.weight", "F8_E4M3", &[1, 100], vec![one; 100]),
+        ("l.weight_scale_inv", "F32", &[1, 2], scales),
+    ]);
+    let config =
+        br#"{"quantization_config": {"quant_method": "fp8", "weight_block_size": [64, 64]}}"#;
+    for config in [Some(config.to_vec()), None] {
+        let mut files = vec![("model.safetensors".to_owned(), file.clone())];
+        files.extend(config.clone().map(|config| ("config.json".to_owned(), config)));
+        let found = view(&open(files));
+        let bytes = read(&found.checkpoint, tensor(&found.checkpoint, "l.weight"));
+        let values: Vec<f32> = bytes.as_chunks().0.iter().map(|x| f32::from_le_bytes(*x)).collect();
+        assert_eq!(values, [vec![2.0; 64], vec![3.0; 36]].concat());
+        let inferred: &[&str] = if config.is_some() { &[] } else { &["groups of 64"] };
+        assert_eq!(found.weights[0].inferred, inferred);
+    }
+}
+
+/// MXFP8 of compressed-tensors: a scale of one byte is an exponent, 127 being that of 1.
+#[test]
+fn scales_of_one_byte_are_exponents() {
+    let file = safetensors(&[
+        ("l.weight", "F8_E4M3", &[1, 64], vec![0x38; 64]),
+        ("l.weight_scale", "U8", &[1, 2], vec![128, 126]),
+    ]);
+    let found = view(&open(vec![("model.safetensors".to_owned(), file)]));
+    let bytes = read(&found.checkpoint, tensor(&found.checkpoint, "l.weight"));
+    let values: Vec<f32> = bytes.as_chunks().0.iter().map(|x| f32::from_le_bytes(*x)).collect();
+    assert_eq!(values, [[2.0; 32], [0.5; 32]].concat());
+}
+
+/// Experts that are stacked in one tensor, as transformers 5 names them.
+#[test]
+fn stacked_experts_of_float8_have_scales_after_their_name() {
+    let scales: Vec<u8> =
+        [1f32, 2.0, 3.0, 4.0].iter().flat_map(|scale| scale.to_le_bytes()).collect();
+    let stored = open(vec![
+        (
+            "model.safetensors".to_owned(),
+            safetensors(&[
+                ("mlp.experts.down_proj", "F8_E4M3", &[2, 3, 4], vec![0x38; 24]),
+                ("mlp.experts.down_proj_scale_inv", "F32", &[2, 2, 1], scales),
+            ]),
+        ),
+        (
+            "config.json".to_owned(),
+            br#"{"quantization_config": {"quant_method": "fp8", "weight_block_size": [2, 4]}}"#
+                .to_vec(),
+        ),
+    ]);
+    let found = view(&stored);
+    let bytes = read(&found.checkpoint, tensor(&found.checkpoint, "mlp.experts.down_proj"));
+    let values: Vec<f32> = bytes.as_chunks().0.iter().map(|x| f32::from_le_bytes(*x)).collect();
+    let expected = [[1.0; 8].as_slice(), &[2.0; 4], &[3.0; 8], &[4.0; 4]].concat();
+    assert_eq!(values, expected);
+    assert_eq!(found.checkpoint.leaves().len(), 1);
+}
+
 /// Any range of elements is the same part of the whole.
 #[test]
 fn parts_match_the_whole() {

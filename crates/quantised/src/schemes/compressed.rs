@@ -129,7 +129,11 @@ fn integers_made(set: &Set<'_>) -> Result<(u32, Made)> {
     let listed = set.get("weight_g_idx").map(|list| list.tensor);
     let each = match listed {
         Some(_) => 1,
-        None => group_size(columns, groups, scales, None)?,
+        None => {
+            let stated = set.settings.of_groups("group_size").and_then(|size| size.parse().ok());
+            let stated = stated.filter(|size: &u64| *size > 0 && columns.div_ceil(*size) == groups);
+            group_size(columns, groups, scales, stated)?
+        }
     };
     let values = CodeValues::Minus(half);
     let shape = [1, rows, columns];

@@ -64,14 +64,27 @@ pub(super) fn made(set: &Set<'_>, codes: &Tensor, scales: &Tensor, inverse: bool
         let Some([_, down, across]) = three(&scales.shape) else {
             return Err(contradicts("the scales are", &scales.shape, format!("{rows} scales")));
         };
-        if down == rows {
-            make(1, group_size(columns, across, scales, None)?)
+        let stated = |at: usize| {
+            let own = set.settings.number(&format!("weight_block_size.{at}"));
+            let group = || set.settings.of_groups(&format!("block_structure.{at}"));
+            own.or_else(|| group()?.parse().ok())
+        };
+        let fits = |(height, width): &(u64, u64)| {
+            *height > 0
+                && *width > 0
+                && rows.div_ceil(*height) == down
+                && columns.div_ceil(*width) == across
+        };
+        let in_squares = stated(0).zip(stated(1)).filter(fits);
+        if down == rows && in_squares.is_none() {
+            let stated = set.settings.of_groups("group_size").and_then(|size| size.parse().ok());
+            let stated = stated.filter(|size: &u64| *size > 0 && columns.div_ceil(*size) == across);
+            let power = || block_size(columns, across).filter(|_| inverse);
+            if let Some(width) = power().filter(|_| stated.is_none()) {
+                inferred.push(format!("groups of {width}"));
+            }
+            make(1, group_size(columns, across, scales, stated.or_else(power))?)
         } else {
-            let stated = |at: usize| {
-                let own = set.settings.number(&format!("weight_block_size.{at}"));
-                let group = || set.settings.of_groups(&format!("block_structure.{at}"));
-                own.or_else(|| group()?.parse().ok())
-            };
             let squares = match set.settings.of_groups("strategy") {
                 Some(strategy) => strategy == "block",
                 None => codes.dtype != DType::I8,
@@ -82,12 +95,6 @@ pub(super) fn made(set: &Set<'_>, codes: &Tensor, scales: &Tensor, inverse: bool
                 None => None,
             };
             let sizes = size(rows, down, 0).zip(size(columns, across, 1));
-            let fits = |(height, width): &(u64, u64)| {
-                *height > 0
-                    && *width > 0
-                    && rows.div_ceil(*height) == down
-                    && columns.div_ceil(*width) == across
-            };
             let (height, width) = sizes.filter(fits).ok_or_else(|| {
                 let expected = match (stated(0), stated(1)) {
                     (Some(height), Some(width)) => format!("squares of {height} × {width}"),
@@ -103,6 +110,8 @@ pub(super) fn made(set: &Set<'_>, codes: &Tensor, scales: &Tensor, inverse: bool
         }
     };
     of.offset = zeros(set, 8)?;
+    // The exponents of MXFP8.
+    of.scales.exponents = scales.stored == DType::U8;
     if !inverse {
         of.rounding = rounding(scales);
     }
@@ -116,6 +125,29 @@ fn block_size(all: u64, blocks: u64) -> Option<u64> {
     }
     let power = all.checked_div(blocks)?.max(1).checked_next_power_of_two()?;
     (all.div_ceil(power) == blocks).then_some(power)
+}
+
+/// Finds float8 tensors that are not named `weight`, such as stacked experts, with
+/// `NAME_scale_inv` or `NAME_scale` (`FP8Experts` of transformers 5).
+pub(super) fn named<'a>(set: &Set<'a>) -> Vec<Found<'a>> {
+    let mut all: Vec<Found<'a>> = Vec::new();
+    for (name, codes) in set.parts.iter().filter(|(name, _)| *name != "weight") {
+        let narrow = matches!(codes.tensor.dtype, DType::F8E4M3FN | DType::F8E5M2);
+        let names = [format!("{name}_scale_inv"), format!("{name}_scale")];
+        let found = names.iter().find_map(|name| set.get(name));
+        let Some(scales) = found.filter(|scales| narrow && scales.tensor.dtype.is_float()) else {
+            continue;
+        };
+        all.push(Found {
+            name: codes.name.to_owned(),
+            scheme: "fp8 with scales".into(),
+            codes: *codes,
+            helpers: vec![scales],
+            made: made(set, codes.tensor, scales.tensor, true),
+        });
+    }
+    all.sort_by_key(|one| one.codes.id);
+    all
 }
 
 /// Finds the experts of gpt-oss: `NAME_blocks` and `NAME_scales`, whose last two dimensions are

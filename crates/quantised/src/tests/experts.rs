@@ -2,6 +2,58 @@
 
 use super::*;
 
+/// Returns a checkpoint of these one-element tensors of float32, as a GGUF file of the architecture
+/// has them.
+fn of_architecture(architecture: &str, tensors: &[(&str, f32)]) -> Checkpoint {
+    use statelens_checkpoint::{DictKey, Value};
+    let tensors: Vec<_> = tensors
+        .iter()
+        .map(|(name, number)| (*name, "F32", &[1u64][..], number.to_le_bytes().to_vec()))
+        .collect();
+    let source = open(vec![("model.safetensors".into(), safetensors(&tensors))]);
+    let mut builder = source.edit();
+    let name = builder.push(Value::Str(architecture.into())).unwrap();
+    let Some(Value::Dict(root)) = builder.value_mut(source.root()) else { panic!() };
+    root.entries.push((DictKey::Str("metadata.general.architecture".into()), name));
+    builder.rebuild(&source).unwrap()
+}
+
+/// Names of other architectures than llama, and the norms of gemma, which llama.cpp adds 1 to.
+#[test]
+fn names_follow_the_architecture_and_the_other_side() {
+    for (architecture, own, theirs, number) in [
+        ("gemma2", "blk.0.ffn_norm.weight", "model.layers.0.pre_feedforward_layernorm.weight", 2.0),
+        (
+            "gemma2",
+            "blk.0.post_attention_norm.weight",
+            "model.layers.0.post_attention_layernorm.weight",
+            2.0,
+        ),
+        (
+            "gemma3",
+            "blk.0.attn_q_norm.weight",
+            "language_model.model.layers.0.self_attn.q_norm.weight",
+            2.0,
+        ),
+        ("llama", "blk.0.ffn_norm.weight", "model.layers.0.post_attention_layernorm.weight", 3.0),
+        ("phi3", "blk.0.attn_qkv.weight", "model.layers.0.self_attn.qkv_proj.weight", 3.0),
+        ("phi3", "blk.0.ffn_up.weight", "model.layers.0.mlp.gate_up_proj.weight", 3.0),
+        ("gptneox", "blk.0.ffn_up.weight", "gpt_neox.layers.0.mlp.dense_h_to_4h.weight", 3.0),
+        ("gpt2", "blk.0.attn_norm.weight", "transformer.h.0.ln_1.weight", 3.0),
+        ("gpt2", "blk.0.ffn_up.weight", "blk.0.ffn_up.weight", 3.0),
+        ("gptneox", "output.weight", "embed_out.weight", 3.0),
+    ] {
+        let source = of_architecture(architecture, &[("token_embd.weight", 1.0), (own, 3.0)]);
+        let mut theirs_all = vec![(theirs, 0.0)];
+        theirs_all
+            .extend((architecture == "gpt2").then_some(("transformer.h.0.mlp.c_fc.weight", 0.0)));
+        let other = of_architecture("", &theirs_all);
+        let named = with_original_names(&source, &other).unwrap().unwrap();
+        let bytes = read(&named, tensor(&named, theirs));
+        assert_eq!(bytes, f32::to_le_bytes(number), "{architecture}: {own}");
+    }
+}
+
 /// llama.cpp's stacks of experts become one tensor for each expert, with the names of the other side.
 #[test]
 fn experts_of_llama_cpp_get_their_names() {
