@@ -51,6 +51,8 @@ pub struct FormatTraits {
     /// Whether values outside of the state dict are further states of a run, such as that of the
     /// optimizer, rather than attributes of modules. They are written if they are selected.
     pub further_states: bool,
+    /// Whether each file has parts of tensors, so that only all files together are a model.
+    pub joins_ranks: bool,
     /// The beginnings of keys of tensors that may hold a layer in each row: `decoder.layers.`.
     pub layer_stacks: &'static [&'static str],
 }
@@ -67,6 +69,7 @@ impl FormatTraits {
         file_metadata: None,
         description_key: None,
         further_states: false,
+        joins_ranks: false,
         layer_stacks: &[],
     };
 }

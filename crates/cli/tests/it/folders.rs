@@ -35,6 +35,155 @@ fn rules(report: &Value, levels: &[&str]) -> Vec<String> {
     findings.map(|one| one["rule"].as_str().unwrap().to_owned()).collect()
 }
 
+/// Copies a folder and those below.
+fn copy_below(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let path = entry.unwrap().path();
+        let copy = to.join(path.file_name().unwrap());
+        match path.is_dir() {
+            true => copy_below(&path, &copy),
+            false => {
+                fs::copy(&path, copy).unwrap();
+            }
+        }
+    }
+}
+
+/// Writes a folder with a model of bfloat16 zeros and its config.
+fn made(tensors: &[(String, Vec<u64>)], config: &Value) -> Folder {
+    let folder = Folder::new();
+    let (mut header, mut len) = (serde_json::Map::new(), 0);
+    for (key, shape) in tensors {
+        let bytes = shape.iter().product::<u64>() * 2;
+        let offsets = [len, len + bytes];
+        len += bytes;
+        let entry = serde_json::json!({"dtype": "BF16", "shape": shape, "data_offsets": offsets});
+        header.insert(key.clone(), entry);
+    }
+    let mut header = Value::Object(header).to_string();
+    header += &" ".repeat((8 - header.len() % 8) % 8);
+    let size = (header.len() as u64).to_le_bytes();
+    let file = [&size[..], header.as_bytes(), &vec![0; len as usize]].concat();
+    fs::write(folder.path().join("model.safetensors"), file).unwrap();
+    fs::write(folder.path().join("config.json"), config.to_string()).unwrap();
+    folder
+}
+
+/// Returns tensors with the same names in each of three layers.
+fn in_layers(path: &str, rests: &[(&str, &[u64])]) -> Vec<(String, Vec<u64>)> {
+    let layer = |at: u64| {
+        rests.iter().map(move |(rest, shape)| (format!("{path}.{at}.{rest}"), shape.to_vec()))
+    };
+    (0..3).flat_map(layer).collect()
+}
+
+/// Models of other kinds than a dense decoder: whole, and with one defect.
+#[test]
+fn finds_defects_in_models_of_other_kinds() {
+    let vision: &[(&str, &[u64])] = &[
+        ("attention.output.dense.weight", &[8, 8]),
+        ("attention.output.dense.bias", &[8]),
+        ("layernorm_before.weight", &[8]),
+        ("layernorm_after.weight", &[8]),
+    ];
+    let experts: &[(&str, &[u64])] = &[
+        ("input_layernorm.weight", &[8]),
+        ("self_attn.o_proj.weight", &[8, 8]),
+        ("block_sparse_moe.gate.weight", &[2, 8]),
+        ("block_sparse_moe.experts.0.w2.weight", &[8, 12]),
+        ("block_sparse_moe.experts.1.w2.weight", &[8, 12]),
+    ];
+    let decoder: &[(&str, &[u64])] = &[
+        ("input_layernorm.weight", &[8]),
+        ("self_attn.o_proj.weight", &[8, 8]),
+        ("mlp.gate_proj.weight", &[12, 8]),
+        ("mlp.up_proj.weight", &[12, 8]),
+        ("mlp.down_proj.weight", &[8, 12]),
+    ];
+    let moe = |experts: u64, size: u64| {
+        serde_json::json!({
+            "num_hidden_layers": 3, "num_local_experts": experts, "intermediate_size": size,
+        })
+    };
+    let with_vision = |layers: u64| {
+        serde_json::json!({
+            "text_config": {"num_hidden_layers": 3},
+            "vision_config": {"num_hidden_layers": layers},
+        })
+    };
+    let alternating = serde_json::json!({
+        "num_hidden_layers": 3, "layer_types": ["sliding", "full", "sliding"],
+    });
+    let both =
+        [in_layers("model.layers", decoder), in_layers("vision_tower.layers", vision)].concat();
+    let vit = in_layers("vit.encoder.layer", vision);
+    let moes = in_layers("model.layers", experts);
+    let decoders = in_layers("model.layers", decoder);
+    let without = |tensors: &[(String, Vec<u64>)], key: &str| {
+        let mut kept = tensors.to_vec();
+        kept.retain(|(known, _)| known != key);
+        assert_eq!(kept.len() + 1, tensors.len());
+        kept
+    };
+    let mut other_shape = decoders.clone();
+    let odd = other_shape.iter_mut().find(|(key, _)| key == "model.layers.1.mlp.up_proj.weight");
+    odd.unwrap().1 = vec![14, 8];
+    let layers = |count: u64| serde_json::json!({"num_hidden_layers": count});
+    let gate = without(&moes, "model.layers.1.block_sparse_moe.gate.weight");
+    let expert = without(&moes, "model.layers.1.block_sparse_moe.experts.0.w2.weight");
+    for (what, tensors, config, rule, named) in [
+        ("vit", &vit, layers(3), "", ""),
+        ("vit with fewer layers", &vit, layers(4), "config-layers", "vit.encoder.layer"),
+        ("vision and text", &both, with_vision(3), "", ""),
+        ("fewer vision layers", &both, with_vision(4), "config-layers", "vision_config.num"),
+        ("experts", &moes, moe(2, 12), "", ""),
+        ("no router", &gate, moe(2, 12), "layer-incomplete", "layers.1.block_sparse_moe.gate"),
+        ("size of experts", &moes, moe(2, 16), "config-feed-forward", "w2.weight"),
+        ("no expert 0", &expert, moe(2, 12), "expert-missing", "experts.0"),
+        ("layers of two types", &decoders, alternating.clone(), "", ""),
+        ("shape in two types", &other_shape, alternating, "shape-differs", "layers.1.mlp.up_proj"),
+    ] {
+        let folder = made(tensors, &config);
+        let (_, report) = check(folder.path(), &[]);
+        let found = rules(&report, &["error", "warning"]);
+        let expected: Vec<&str> = [rule].into_iter().filter(|rule| !rule.is_empty()).collect();
+        assert_eq!(found, expected, "{what}: {report}");
+        assert!(report["findings"].to_string().contains(named), "{what}: {report}");
+    }
+}
+
+/// Files of ranks are checked as one checkpoint: each alone is never a model.
+#[test]
+fn checks_files_of_ranks_together() {
+    for (name, lost) in [
+        ("sharded/verl_w2", "model_world_size_2_rank_1.pt"),
+        ("sharded/dcp_w2_mix", "__1_0.distcp"),
+        ("sharded/mcore_tp2", "__1_0.distcp"),
+        (
+            "deepspeed/z2_bf16_w3_groups",
+            "global_step2/bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt",
+        ),
+    ] {
+        let copy = Folder::new();
+        copy_below(&fixture(name), copy.path());
+        let (code, report) = check(copy.path(), &[]);
+        assert_eq!(code, Some(0), "{name}: {report}");
+        assert_eq!(rules(&report, &["error", "warning"]), Vec::<String>::new(), "{name}");
+        fs::remove_file(copy.path().join(lost)).unwrap();
+        let (code, report) = check(copy.path(), &[]);
+        assert_eq!(code, Some(1), "{name}: {report}");
+        let lost = lost.rsplit('/').next().unwrap();
+        assert!(report["findings"].to_string().contains(lost), "{name}: {report}");
+    }
+    // The config next to them is compared with the joined tensors.
+    let copy = Folder::new();
+    copy_below(&fixture("sharded/hf_w2_shards"), copy.path());
+    fs::write(copy.path().join("config.json"), r#"{"vocab_size": 123456}"#).unwrap();
+    let (_, report) = check(copy.path(), &[]);
+    assert!(!rules(&report, &["error"]).contains(&"index-missing".to_owned()), "{report}");
+}
+
 /// Every defect is named, with the level that real loaders justify, and whole folders have none.
 #[test]
 fn finds_each_defect_and_nothing_in_whole_folders() {

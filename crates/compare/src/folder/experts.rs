@@ -53,8 +53,11 @@ pub(super) fn check(
     }
     let declared = config.and_then(|config| config.number(&FIELDS)).filter(|(_, count)| *count > 0);
     let counts: BTreeSet<u64> = found.values().map(Experts::count).collect();
+    // An expert before others is missing, whatever the config says.
+    let has_gaps = |experts: &Experts<'_>| last(experts) > experts.list.len() as u64;
     if let (Some((field, count)), Some(config)) = (declared, config)
         && counts.len() == 1
+        && !found.values().any(has_gaps)
         && let Some(stored) = counts.first().filter(|stored| **stored != count)
         && let Some((path, experts)) = found.first_key_value()
     {

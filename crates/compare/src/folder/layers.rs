@@ -34,6 +34,9 @@ const OTHER_PARTS: [&str; 13] = [
 /// dtypes of weights that are not quantised.
 pub(super) const FLOATS: [&str; 4] = ["bfloat16", "float16", "float32", "float64"];
 
+/// Number of layers that can show which one differs.
+const MIN_GROUP: usize = 3;
+
 /// Number of tensors that the layers of a transformer have at least.
 const MIN_TENSORS: usize = 4;
 
@@ -88,14 +91,28 @@ impl<'a> Stacks<'a> {
     /// Returns the layers of the language model: the longest list that is of no other part.
     pub(super) fn main(&self) -> Option<&Stack<'a>> {
         let own = self.list.iter().filter(|stack| !is_other_part(stack.path));
-        let own = own.filter(|stack| stack.layers.values().any(|layer| layer.len() >= MIN_TENSORS));
-        own.max_by_key(|stack| (stack.layers.len(), std::cmp::Reverse(stack.path.len())))
+        longest(own)
+    }
+
+    /// Returns the longest list of a part of the model whose keys have one of these words.
+    pub(super) fn of_part(&self, words: &[&str]) -> Option<&Stack<'a>> {
+        let is_of = |stack: &&Stack<'_>| {
+            let path = stack.path.to_ascii_lowercase();
+            path.split(['.', '_']).any(|word| words.contains(&word))
+        };
+        longest(self.list.iter().filter(is_of))
     }
 
     /// Returns the list whose path ends so.
     pub(super) fn ending(&self, ends: &[&str]) -> Option<&Stack<'a>> {
         self.list.iter().find(|stack| ends.iter().any(|end| stack.path.ends_with(end)))
     }
+}
+
+/// Returns the longest list of layers that are more than a few modules in a row.
+fn longest<'s, 'a>(stacks: impl Iterator<Item = &'s Stack<'a>>) -> Option<&'s Stack<'a>> {
+    let stacks = stacks.filter(|it| it.layers.values().any(|layer| layer.len() >= MIN_TENSORS));
+    stacks.max_by_key(|stack| (stack.layers.len(), std::cmp::Reverse(stack.path.len())))
 }
 
 /// Splits a key at its first layer: the path of the list, the number, and the rest.
@@ -130,9 +147,21 @@ pub(super) fn check(
     for stack in stacks.list.iter().filter(|stack| stack.is_large()) {
         let config = config.filter(|_| main == Some(stack.path));
         gaps(set, stack, findings);
-        for group in groups(stack, config) {
-            incomplete(stack, &group, findings);
-            differences(stack, &group, findings);
+        let groups = groups(stack, config);
+        for group in &groups {
+            incomplete(stack, group, findings);
+            differences(stack, group, |_| true, findings);
+        }
+        // Layers with another kind of attention have the same feed-forward layers.
+        let of_few = groups.iter().filter(|group| group.len() < MIN_GROUP).flatten().copied();
+        let of_few: Group = of_few.collect::<BTreeSet<u64>>().into_iter().collect();
+        let is_common = |rest: &str| {
+            let has = |at: &u64| stack.layers.get(at).is_some_and(|it| it.contains_key(rest));
+            ["mlp", "feed_forward", "block_sparse_moe"].contains(&module(rest))
+                && of_few.iter().all(has)
+        };
+        if groups.len() > 1 {
+            differences(stack, &of_few, is_common, findings);
         }
     }
 }
@@ -216,15 +245,18 @@ fn incomplete(stack: &Stack<'_>, group: &[u64], findings: &mut Findings<'_>) {
         for (at, layer) in without {
             let peers = layers.iter().filter(|(_, peer)| peer.contains_key(rest));
             let peers: Vec<&Layer<'_>> = peers.map(|(_, peer)| *peer).collect();
+            // A layer with experts is only compared with others that have them.
+            let has_experts = |layer: &Layer<'_>| has_experts(layer, module(rest));
+            let is_like = !has_experts(layer) || peers.iter().all(|peer| has_experts(peer));
             let is_part = match layer.keys().any(|own| module(own) == module(rest)) {
                 // The module is there, and has nothing that its peers lack.
-                true => layer
-                    .keys()
-                    .filter(|own| module(own) == module(rest) && !is_of_expert(own))
-                    .all(|own| {
-                        peers.iter().any(|peer| peer.contains_key(own))
-                            && !has_experts(layer, module(rest))
-                    }),
+                true => {
+                    is_like
+                        && layer
+                            .keys()
+                            .filter(|own| module(own) == module(rest) && !is_of_expert(own))
+                            .all(|own| peers.iter().any(|peer| peer.contains_key(own)))
+                }
                 // The module is missing. In some models, the first layer has no norm of its own.
                 false => {
                     let norm = *at == 0 && rest.contains("norm");
@@ -277,15 +309,21 @@ fn is_uniform(layers: &[&Layer<'_>]) -> bool {
 /// A tensor that differs from its peers, and what its peers have.
 type Odd<'a> = (&'a str, &'a TensorEntry, &'a TensorEntry);
 
-/// Reports tensors whose shape or dtype differs from those of the other layers.
-fn differences(stack: &Stack<'_>, group: &[u64], findings: &mut Findings<'_>) {
+/// Reports tensors whose shape or dtype differs from those of the other layers. Only those are
+/// compared whose rest of the key `is_compared`.
+fn differences(
+    stack: &Stack<'_>,
+    group: &[u64],
+    is_compared: impl Fn(&str) -> bool,
+    findings: &mut Findings<'_>,
+) {
     let layers: Vec<(u64, &Layer<'_>)> =
         group.iter().filter_map(|at| Some((*at, stack.layers.get(at)?))).collect();
-    if layers.len() < 3 {
+    if layers.len() < MIN_GROUP {
         return;
     }
-    let rests: BTreeSet<&str> =
-        layers.iter().flat_map(|(_, layer)| layer.keys().copied()).collect();
+    let rests = layers.iter().flat_map(|(_, layer)| layer.keys().copied());
+    let rests: BTreeSet<&str> = rests.filter(|rest| is_compared(rest)).collect();
     let (mut shapes, mut dtypes): (BTreeMap<u64, Vec<Odd<'_>>>, BTreeMap<u64, Vec<Odd<'_>>>) =
         Default::default();
     for rest in rests {

@@ -30,6 +30,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use serde::{Deserialize, Serialize};
 use statelens_checkpoint::{Error, FileSet, Limits, Progress, Result};
+use statelens_formats::sets::CheckpointFiles;
 use statelens_values::report_json;
 
 pub use rebuild::{RebuiltIndex, rebuild_indexes};
@@ -206,12 +207,26 @@ pub fn check_folder(
     limits: &Limits,
     progress: &mut dyn Progress,
 ) -> Result<FolderReport> {
-    let below = if only.is_none() { subfolders(files) } else { BTreeMap::new() };
-    let mut whole = check_files(files, only, levels, limits, progress)?;
+    let ranks = statelens_formats::sets::of_ranks(files);
+    let below = if only.is_none() { subfolders(files, &ranks) } else { BTreeMap::new() };
+    let own = ranks.iter().filter(|set| !set.main.contains('/')).cloned().collect();
+    let mut whole = check_files(files, only, own, levels, limits, progress)?;
     if !below.is_empty() {
         whole.findings.retain(|finding| finding.rule != rules::NO_WEIGHTS.id);
     }
-    for (folder, members) in below {
+    for (folder, mut members) in below {
+        let relative = |name: &str| -> Option<String> {
+            Some(name.strip_prefix(folder)?.strip_prefix('/')?.to_owned())
+        };
+        let mut own = Vec::new();
+        for set in &ranks {
+            let Some(main) = relative(&set.main).filter(|main| !main.contains('/')) else {
+                continue;
+            };
+            members.extend(set.members.iter().map(String::as_str));
+            let inside = set.members.iter().filter_map(|name| relative(name)).collect();
+            own.push(CheckpointFiles { main, members: inside, name: set.name.clone() });
+        }
         let mut inside = FileSet::default();
         for (_, file) in files.iter() {
             let name = file.name.strip_prefix(folder).and_then(|rest| rest.strip_prefix('/'));
@@ -221,7 +236,7 @@ pub fn check_folder(
                 inside.push_file(member);
             }
         }
-        let report = check_files(&inside, None, levels, limits, progress)?;
+        let report = check_files(&inside, None, own, levels, limits, progress)?;
         whole.weight_files += report.weight_files;
         whole.tensors += report.tensors;
         whole.findings.extend(report.findings.into_iter().map(|finding| RuleFinding {
@@ -235,10 +250,15 @@ pub fn check_folder(
 }
 
 /// Returns the subfolders that have weights which no index above them names, and the names of their
-/// files, without those of folders below.
-fn subfolders(files: &FileSet) -> BTreeMap<&str, HashSet<&str>> {
+/// files, without those of folders below. Sets of ranks belong to the folder of their main file.
+fn subfolders<'a>(
+    files: &'a FileSet,
+    ranks: &[CheckpointFiles],
+) -> BTreeMap<&'a str, HashSet<&'a str>> {
     let mut found: BTreeMap<&str, HashSet<&str>> = BTreeMap::new();
-    let mut named: HashSet<String> = HashSet::new();
+    let mains: HashSet<&str> = ranks.iter().map(|set| set.main.as_str()).collect();
+    let mut named: HashSet<String> =
+        ranks.iter().flat_map(|set| &set.members).map(String::clone).collect();
     for (_, name) in files.names() {
         match name.rsplit_once('/') {
             Some((folder, _)) if !folder.split('/').any(|part| part.starts_with('.')) => {
@@ -255,22 +275,24 @@ fn subfolders(files: &FileSet) -> BTreeMap<&str, HashSet<&str>> {
     found.retain(|_, names| {
         names.iter().any(|name| {
             let base = name.rsplit('/').next().unwrap_or(name);
-            !named.contains(*name) && (files::is_weights(base) || files::is_index(base))
+            mains.contains(*name)
+                || !named.contains(*name) && (files::is_weights(base) || files::is_index(base))
         })
     });
     found
 }
 
-/// Checks the files of one folder.
+/// Checks the files of one folder. `ranks` are its sets of files with parts of tensors.
 fn check_files(
     files: &FileSet,
     only: Option<&str>,
+    ranks: Vec<CheckpointFiles>,
     levels: &RuleLevels,
     limits: &Limits,
     progress: &mut dyn Progress,
 ) -> Result<FolderReport> {
     let mut findings = Findings { levels, list: Vec::new() };
-    let sets = sets::read(files, only, limits, progress, &mut findings)?;
+    let sets = sets::read(files, only, ranks, limits, progress, &mut findings)?;
     for set in &sets.list {
         places::check(set, &mut findings);
         gguf::check(set, &mut findings);

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use statelens_checkpoint::{FileSet, Limits, Progress, Result, order};
+use statelens_formats::sets::CheckpointFiles;
 
 use super::Findings;
 use super::files::{Numbered, extension, id_of, is_index, is_state, is_unfinished, is_weights};
@@ -65,10 +66,12 @@ pub(super) struct Sets {
     pub(super) tensors: u64,
 }
 
-/// Finds the sets, and reads the structure of their files.
+/// Finds the sets, and reads the structure of their files. `ranks` are the sets of files with parts of
+/// tensors.
 pub(super) fn read(
     files: &FileSet,
     only: Option<&str>,
+    mut ranks: Vec<CheckpointFiles>,
     limits: &Limits,
     progress: &mut dyn Progress,
     findings: &mut Findings<'_>,
@@ -83,6 +86,8 @@ pub(super) fn read(
             findings.add(&DOWNLOAD_UNFINISHED, name, text);
         }
     }
+    let parts: HashSet<String> = ranks.iter().flat_map(|set| set.members.clone()).collect();
+    names.retain(|name| !parts.contains(*name));
     let weights: Vec<&str> = names.iter().copied().filter(|name| is_weights(name)).collect();
     let mut plans = plan(files, &names, &weights, findings);
     if let Some(only) = only {
@@ -94,6 +99,14 @@ pub(super) fn read(
         sets.weight_files += set.shards.len() as u64;
         sets.tensors += set.shards.iter().map(|shard| shard.tensors.len() as u64).sum::<u64>();
         sets.list.push(set);
+    }
+    ranks.retain(|set| only.is_none_or(|only| set.members.iter().any(|member| member == only)));
+    for found in ranks {
+        let Some(id) = id_of(files, &found.main) else { continue };
+        let shard = shard::read_set(files, id, limits, progress, findings)?;
+        sets.weight_files += found.members.len() as u64;
+        sets.tensors += shard.tensors.len() as u64;
+        sets.list.push(ShardSet { shards: vec![shard], ..ShardSet::default() });
     }
     others(files, only, &names, &mut sets, (limits, progress), findings)?;
     if sets.weight_files == 0 && !findings.list.iter().any(|one| !one.file.is_empty()) {

@@ -12,7 +12,7 @@ use super::Findings;
 use super::files::{StandIn, extension, stand_in};
 use super::rules::{
     FILE_CODE, FILE_CUT, FILE_DAMAGED, FILE_EMPTY, FILE_HOLES, FILE_POINTER, FILE_TOO_LONG,
-    FILE_WEB_PAGE, HEADER_ALIGNMENT, Rule,
+    FILE_WEB_PAGE, HEADER_ALIGNMENT, Rule, SHARD_MISSING,
 };
 
 /// A tensor of a file.
@@ -62,19 +62,45 @@ pub(super) fn read(
         "safetensors" => safetensors(files, id, findings),
         _ => opened(files, id, limits, progress, findings),
     };
+    readable(shard, &file, findings)
+}
+
+/// Reads the structure of a checkpoint of which each file has parts of tensors, as one shard with the
+/// name of its main file.
+pub(super) fn read_set(
+    files: &FileSet,
+    main: FileId,
+    limits: &Limits,
+    progress: &mut dyn Progress,
+    findings: &mut Findings<'_>,
+) -> Result<Shard> {
+    let file = files.name(main).to_owned();
+    let shard =
+        statelens_formats::open(files.opened_at(main), limits, progress).map(|checkpoint| {
+            for finding in &checkpoint.findings {
+                report(finding, &file, findings);
+            }
+            Shard {
+                file: file.clone(),
+                tensors: tensors(&checkpoint),
+                is_readable: true,
+                ..Shard::default()
+            }
+        });
+    readable(shard, &file, findings)
+}
+
+/// Returns the shard. If it can't be read, reports that, and returns one without tensors.
+fn readable(shard: Result<Shard>, file: &str, findings: &mut Findings<'_>) -> Result<Shard> {
     match shard {
         Ok(shard) => Ok(shard),
         Err(error) if matches!(error.kind(), ErrorKind::Cancelled | ErrorKind::Io) => Err(error),
         Err(error) => {
-            findings.add(
-                &FILE_DAMAGED,
-                &file,
-                format!("{file} can't be read: {}", text_of(&error)),
-            );
+            findings.add(&FILE_DAMAGED, file, format!("{file} can't be read: {}", text_of(&error)));
             if let Some(advice) = error.next_step() {
                 findings.fix_last(&FILE_DAMAGED, advice.to_string());
             }
-            Ok(unreadable)
+            Ok(Shard { file: file.to_owned(), ..Shard::default() })
         }
     }
 }
@@ -292,6 +318,15 @@ fn opened(
             report(finding, &file, findings);
         }
     }
+    let tensors = tensors(&checkpoint);
+    let metadata = description.map_or_else(Vec::new, |key| facts(&checkpoint, key, plain_value));
+    let lengths = description.map_or_else(Vec::new, |key| facts(&checkpoint, key, length));
+    Ok(Shard { file, tensors, metadata, lengths, is_readable: true })
+}
+
+/// Returns the tensors of the state dict.
+fn tensors(checkpoint: &Checkpoint) -> Vec<TensorEntry> {
+    let description = checkpoint.format.traits.description_key;
     let (mut tensors, mut storages) = (Vec::new(), HashSet::new());
     for leaf in checkpoint.each_leaf() {
         let is_description =
@@ -309,20 +344,23 @@ fn opened(
             is_alias: !storages.insert(place),
         });
     }
-    let metadata = description.map_or_else(Vec::new, |key| facts(&checkpoint, key, plain_value));
-    let lengths = description.map_or_else(Vec::new, |key| facts(&checkpoint, key, length));
-    Ok(Shard { file, tensors, metadata, lengths, is_readable: true })
+    tensors
 }
 
 /// Reports a finding of a reader.
 pub(super) fn report(finding: &Finding, file: &str, findings: &mut Findings<'_>) {
     let rule = match finding.grade {
+        Grade::Damage if !finding.missing.is_empty() => &SHARD_MISSING,
         Grade::Danger => &FILE_CODE,
         Grade::Damage => &FILE_DAMAGED,
         _ => return,
     };
-    findings.add(rule, file, format!("{file}: {}", finding.title));
-    if rule == &FILE_DAMAGED && !finding.advice.is_empty() {
+    let mut text = format!("{file}: {}", finding.title);
+    if finding.missing.iter().any(|name| !finding.title.contains(name.as_str())) {
+        text = format!("{text}: {}", statelens_checkpoint::listed(&finding.missing, 5));
+    }
+    findings.add(rule, file, text);
+    if [&FILE_DAMAGED, &SHARD_MISSING].contains(&rule) && !finding.advice.is_empty() {
         findings.fix_last(rule, finding.advice.to_string());
     }
 }

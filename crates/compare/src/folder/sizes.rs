@@ -44,7 +44,7 @@ const PARTS: [(&str, &[&str]); 2] = [
 ];
 
 /// Tensors of the feed-forward layers: the end of the key, and the dimension of their size.
-const FEED_FORWARD: [(&str, usize); 8] = [
+const FEED_FORWARD: [(&str, usize); 10] = [
     ("mlp.gate_proj.weight", 0),
     ("mlp.up_proj.weight", 0),
     ("mlp.down_proj.weight", 1),
@@ -53,7 +53,16 @@ const FEED_FORWARD: [(&str, usize); 8] = [
     ("mlp.dense_h_to_4h.weight", 0),
     ("intermediate.dense.weight", 0),
     ("mlp.gate_up_proj.weight", 0),
+    ("DenseReluDense.wo.weight", 1),
+    (EXPERT_OUTPUT, 1),
 ];
+
+/// The end of the key of the output projection of an expert of Mixtral. Other models have this name
+/// for layers whose size is rounded.
+const EXPERT_OUTPUT: &str = "w2.weight";
+
+/// Fields of `vision_config` with the number of layers.
+const VISION_LAYERS: [&str; 3] = ["num_hidden_layers", "depth", "num_layers"];
 
 pub(super) fn check(
     set: &ShardSet,
@@ -108,8 +117,15 @@ fn layers(set: &ShardSet, stacks: &Stacks<'_>, config: &Config, findings: &mut F
                 config.number(&["decoder_layers", "num_decoder_layers", "num_layers"]),
             ),
         ],
-        false => vec![(stacks.main(), config.number(&LAYERS))],
+        false => {
+            let is_vision_only =
+                !config.root().get("vision_config").is_some_and(|it| it.is_object())
+                    && config.sections().len() == 1;
+            let vision = || stacks.of_part(PARTS[0].1).filter(|_| is_vision_only);
+            vec![(stacks.main().or_else(vision), config.number(&LAYERS))]
+        }
     };
+    vision_layers(stacks, config, findings);
     let next = config.number(&NEXT_TOKEN).map_or(0, |(_, count)| count);
     for (stack, declared) in checked {
         let (Some(stack), Some((field, count))) = (stack, declared) else { continue };
@@ -137,12 +153,38 @@ fn layers(set: &ShardSet, stacks: &Stacks<'_>, config: &Config, findings: &mut F
     }
 }
 
+/// Compares the number of layers of the vision part with its config. Layers after those are not
+/// loaded, and do no harm.
+fn vision_layers(stacks: &Stacks<'_>, config: &Config, findings: &mut Findings<'_>) {
+    let (section, words) = PARTS[0];
+    let Some(vision) = config.root().get(section) else { return };
+    let field = |name: &'static str| Some((name, vision.get(name)?.number()?));
+    let (Some((field, count)), Some(stack)) =
+        (VISION_LAYERS.into_iter().find_map(field), stacks.of_part(words))
+    else {
+        return;
+    };
+    let stored = stack.len();
+    // MiniCPM-V stores no last layer, which it does not use.
+    let dropped = u64::from(config.flag("drop_vision_last_layer") == Some(true));
+    if stored.saturating_add(dropped) < count {
+        let text = format!(
+            "`{section}.{field}` in {} is {count}, and there are {} in `{}`",
+            config.file(),
+            counted(stored, "layer"),
+            stack.path
+        );
+        findings.add_key(&CONFIG_LAYERS, config.file(), stack.path, text);
+    }
+}
+
 fn embedding_sizes(file: &str, entry: &TensorEntry, config: &Config, findings: &mut Findings<'_>) {
     let (Some(rows), Some(columns)) = (entry.shape.first(), entry.shape.get(1)) else { return };
     if let Some((field, vocabulary)) = config.number(&["vocab_size", "n_vocab"])
         && vocabulary != *rows
         // Its embedding has rows for images after those of the vocabulary.
         && !config.model_type().contains("mllama")
+        && config.number(&["decoder_vocab_size"]).is_none_or(|(_, of_decoder)| of_decoder != *rows)
     {
         let text = format!(
             "`{field}` in {} is {}, and `{}` has {} rows",
@@ -233,6 +275,9 @@ fn feed_forward(stack: &Stack<'_>, config: &Config, findings: &mut Findings<'_>)
             let Some((end, dim)) = FEED_FORWARD.iter().find(|(end, _)| is_end(rest, end)) else {
                 continue;
             };
+            if *end == EXPERT_OUTPUT && !rest.contains(".experts.") {
+                continue;
+            }
             let is_plain =
                 FLOATS.contains(&entry.dtype.as_str()) || entry.dtype.starts_with("float8");
             let Some(found) = entry.shape.get(*dim).filter(|_| entry.shape.len() == 2 && is_plain)

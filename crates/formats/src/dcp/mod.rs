@@ -39,6 +39,7 @@ pub(crate) static FORMAT: Format = Format {
         python_types: PythonTypes::All,
         exact_read_back: true,
         further_states: true,
+        joins_ranks: true,
         layer_stacks: &["decoder.layers.", "encoder.layers."],
         ..FormatTraits::DEFAULT
     },

@@ -38,6 +38,7 @@ pub(crate) static FORMAT: Format = Format {
         python_types: PythonTypes::All,
         exact_read_back: true,
         further_states: true,
+        joins_ranks: true,
         ..FormatTraits::DEFAULT
     },
     score: |probe| {

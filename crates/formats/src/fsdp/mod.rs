@@ -5,8 +5,8 @@
 //! own part, and what part that is. verl and its forks name the files
 //! `model_world_size_8_rank_3.pt`, with `optim_…` and `extra_state_…` next to them
 //! (`verl/utils/checkpoint/fsdp_checkpoint_manager.py` in <https://github.com/volcengine/verl>);
-//! other names count if they differ only in a number after `rank`. Tensors that are not distributed
-//! are whole in every file.
+//! other names count if they differ only in a number after `rank`, or in a last number from 0 on.
+//! Tensors that are not distributed are whole in every file.
 //!
 //! The optimizer and the extra state are further states: they are listed, and written only if they
 //! are selected. The extra state differs in each rank, so each rank's is shown.
@@ -29,6 +29,7 @@ pub(crate) static FORMAT: Format = Format {
         python_types: PythonTypes::All,
         exact_read_back: true,
         further_states: true,
+        joins_ranks: true,
         ..FormatTraits::DEFAULT
     },
     score: detect::score,

@@ -31,6 +31,8 @@ pub(super) struct RankPart {
     /// The shape of the rank's own tensor, and the boxes in it.
     pub(super) local_shape: Vec<u64>,
     pub(super) boxes: Vec<HeldBox>,
+    /// The rank that wrote it, of all ranks, if the mesh says it (since torch 2.11).
+    pub(super) writer: Option<u64>,
 }
 
 /// How a tensor is cut into parts.
@@ -106,6 +108,8 @@ impl<'a> Descriptions<'a> {
         let placements = self.field(spec, "placements").and_then(|list| self.placements(list));
         let placements = placements.ok_or_else(|| unclear("placements"))?;
         let mesh = self.field(spec, "mesh").ok_or_else(|| unclear("mesh"))?;
+        let writer = self.field(mesh, "_rank").and_then(|rank| self.pickle.int(rank));
+        let writer = writer.and_then(|rank| u64::try_from(rank).ok());
         let (mesh, coordinate) = self.mesh(mesh).ok_or_else(|| unclear("mesh"))?;
         if mesh.sizes.len() != placements.len() {
             return Err(format!(
@@ -118,12 +122,18 @@ impl<'a> Descriptions<'a> {
         let cut = |placements| Cut::Mesh { placements, mesh: mesh.clone() };
         let Some(coordinate) = coordinate else {
             let local_shape = vec![0; shape.len()];
-            return Ok(RankPart { shape, cut: cut(placements), local_shape, boxes: Vec::new() });
+            return Ok(RankPart {
+                shape,
+                cut: cut(placements),
+                local_shape,
+                boxes: Vec::new(),
+                writer,
+            });
         };
         let runs = runs(&shape, &placements, &mesh.sizes, &coordinate, &order)?;
         let local_shape = runs.iter().map(|runs| total(runs)).collect();
         let boxes = boxes(&runs)?;
-        Ok(RankPart { shape, cut: cut(placements), local_shape, boxes })
+        Ok(RankPart { shape, cut: cut(placements), local_shape, boxes, writer })
     }
 
     /// Reads a `ShardedTensor`: `(local_shards, metadata, …)`.
@@ -138,7 +148,7 @@ impl<'a> Descriptions<'a> {
             let (shape, local_at) = (local_shape.clone(), vec![0; local_shape.len()]);
             boxes.push(HeldBox { at, shape, local_at });
         }
-        Some(RankPart { shape, cut: Cut::Shards(all), local_shape, boxes })
+        Some(RankPart { shape, cut: Cut::Shards(all), local_shape, boxes, writer: None })
     }
 
     fn placements(&self, list: NodeId) -> Option<Vec<Placement>> {

@@ -28,7 +28,7 @@ pub(crate) fn read(
     progress: &mut dyn Progress,
 ) -> Result<Checkpoint> {
     let main = files.main()?;
-    let name = RankName::parse(files.name(main));
+    let name = RankName::guess(files.name(main));
     let state = name.and_then(|name| name.state()).unwrap_or("model");
     let set = RankSet::of(&files, main);
     let mut reading = Reading::new(&files, limits);
@@ -92,7 +92,7 @@ struct RankSet {
 
 impl RankSet {
     fn of(files: &FileSet, main: FileId) -> Self {
-        match RankName::parse(files.name(main)) {
+        match RankName::guess(files.name(main)) {
             Some(name) => {
                 let world = name.world().filter(|world| *world <= MAX_RANKS).unwrap_or(0);
                 let files = ranks(files, &name);
@@ -108,7 +108,7 @@ impl RankSet {
 
     /// Returns the names of the files of these ranks, if names of files have ranks.
     fn names(&self, files: &FileSet, ranks: &BTreeSet<u64>) -> Vec<String> {
-        let known = self.files.values().next().and_then(|id| RankName::parse(files.name(*id)));
+        let known = self.files.values().next().and_then(|id| RankName::guess(files.name(*id)));
         let Some(known) = known else { return Vec::new() };
         ranks.iter().map(|rank| known.of_rank(*rank)).collect()
     }
@@ -287,6 +287,7 @@ impl<'a> Reading<'a> {
         let Some(base) = base else {
             return Err(statelens_checkpoint::Error::damaged("there is no file of any rank"));
         };
+        self.contradictions(set, &found);
         let world = set.world.max(mesh_size(&found));
         let absent = set.absent(world.min(MAX_RANKS));
         let mut missing = joined::ranks(&absent);
@@ -333,6 +334,41 @@ impl<'a> Reading<'a> {
         self.findings.extend(joining.findings());
         ties(&mut builder, &base.checkpoint, &leaves);
         builder.rebuild(&base.checkpoint)
+    }
+
+    /// Reports names with fewer ranks than the tensors are cut for, and two files of one rank.
+    fn contradictions(&mut self, set: &RankSet, found: &[Vec<RankTensor>]) {
+        let cut_for = mesh_size(found);
+        if let Some(first) = set.files.values().next().filter(|_| (1..cut_for).contains(&set.world))
+        {
+            let name = self.files.name(*first);
+            self.findings.push(
+                Finding::new(
+                    Grade::Damage,
+                    format!(
+                        "{name} is of {} ranks by its name, and its tensors are cut for {cut_for}",
+                        set.world
+                    ),
+                )
+                .advice("The files may be renamed, or of different runs: compare their times."),
+            );
+        }
+        let mut writers: BTreeMap<u64, FileId> = BTreeMap::new();
+        let mut seen = BTreeSet::new();
+        for tensor in found.iter().flatten() {
+            let Some(Ok(part)) = &tensor.part else { continue };
+            let Some(writer) = part.writer.filter(|_| seen.insert(tensor.file)) else { continue };
+            let Some(other) = writers.insert(writer, tensor.file) else { continue };
+            let (one, other) = (self.files.name(other), self.files.name(tensor.file));
+            self.findings.push(
+                Finding::new(
+                    Grade::Damage,
+                    format!("{one} and {other} were both written by rank {writer}"),
+                )
+                .detail("One has the name of another rank, or they are of different runs.")
+                .advice("Copy the files of all ranks again."),
+            );
+        }
     }
 
     /// Leaves the parts of the only rank as they are, with their places as attributes.
@@ -497,9 +533,10 @@ impl<'a> Reading<'a> {
         if tensor.byte_order == ByteOrder::Big && tensor.stored.itemsize() > 1 {
             return Err(format!("the part in {name} is big-endian"));
         }
-        if tensor.conjugate || tensor.negate || tensor.quantizer.is_some() {
+        let lazy = |tensor: &Tensor| (tensor.conjugate, tensor.negate);
+        if lazy(tensor) != lazy(&first.tensor) || tensor.quantizer.is_some() {
             return Err(format!(
-                "the part in {name} is not plain: conjugated, negated or quantised"
+                "the part in {name} is quantised, or conjugated or negated unlike that of the others"
             ));
         }
         let held = part.boxes.iter().map(|held| {

@@ -165,6 +165,64 @@ fn contradicting_numbers_of_ranks_are_reported() {
     assert!(text.contains("of 2 ranks, and model_world_size_3_rank_0.pt of 3"), "{text}");
 }
 
+/// Returns the files of a fixture under other names. `rename` returns the new name of the file of a
+/// rank.
+fn renamed(name: &str, rename: impl Fn(u64) -> String) -> statelens_checkpoint::FileSet {
+    let mut files = statelens_checkpoint::FileSet::default();
+    for (_, file) in folder(name, |name| name.starts_with("model")).iter() {
+        let rank = super::names::RankName::parse(&file.name).unwrap().rank;
+        files.push(rename(rank), file.source.clone());
+    }
+    files
+}
+
+/// The content says that they are of ranks, and the mesh in what order.
+#[test]
+fn files_of_ranks_may_have_other_names() {
+    let fixture = "sharded/verl_w4_bf16_uneven";
+    let whole = open_only(&folder(fixture, |name| name.starts_with("model"))).unwrap();
+    for names in [
+        |rank: u64| format!("__rank__{rank}.pt"),
+        |rank| format!("consolidated.{rank:02}.pth"),
+        |rank| format!("{rank}.pt"),
+        |rank| format!("pytorch_model_fsdp_{rank}.bin"),
+    ] {
+        let joined = open_only(&renamed(fixture, names)).unwrap();
+        assert_eq!(joined.findings, Vec::new(), "{}", names(0));
+        let shapes = |checkpoint: &Checkpoint| -> Vec<Vec<u64>> {
+            checkpoint.tensors().iter().map(|tensor| tensor.shape.clone()).collect()
+        };
+        assert_eq!(shapes(&joined), shapes(&whole), "{}", names(0));
+    }
+    // Numbers of steps are not those of ranks.
+    let steps = renamed(fixture, |rank| format!("step_{}.pt", (rank + 1) * 100));
+    assert_eq!(crate::sets::sort(&steps).len(), 4);
+}
+
+/// A copy of one rank's file under the name of another one.
+#[test]
+fn two_files_of_one_rank_are_named() {
+    let fixture = "sharded/verl_w4_bf16_uneven";
+    let files = folder(fixture, |name| name.starts_with("model"));
+    let mut copied = statelens_checkpoint::FileSet::default();
+    let of_one = files.find("model_world_size_4_rank_1.pt").unwrap();
+    for (_, file) in files.iter() {
+        let source = match file.name.contains("rank_2") {
+            true => files.source(of_one).unwrap().clone(),
+            false => file.source.clone(),
+        };
+        copied.push(file.name.clone(), source);
+    }
+    let text = texts(&open_only(&copied).unwrap());
+    let expected = "model_world_size_4_rank_1.pt and model_world_size_4_rank_2.pt were both written \
+                    by rank 1";
+    assert!(text.contains(expected), "{text}");
+
+    let fewer = renamed(fixture, |rank| format!("model_world_size_2_rank_{rank}.pt"));
+    let text = texts(&open_only(&fewer).unwrap());
+    assert!(text.contains("is of 2 ranks by its name, and its tensors are cut for 4"), "{text}");
+}
+
 #[test]
 fn damaged_copies_never_panic() {
     survive_damage("sharded/verl_w4_tp_fsdp");

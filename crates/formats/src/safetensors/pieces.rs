@@ -25,7 +25,7 @@ const INFO: &str = "DCP_SHARDING_INFO";
 pub(crate) static FORMAT: Format = Format {
     extensions: &[],
     reads: "shards of all ranks of `torch.distributed.checkpoint`, joined",
-    traits: FormatTraits::DEFAULT,
+    traits: FormatTraits { joins_ranks: true, ..FormatTraits::DEFAULT },
     score: |probe| {
         let head = probe.head();
         let is_json = head.get(8) == Some(&b'{');

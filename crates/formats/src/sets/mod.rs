@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use crate::cerebras::metadata::NAME as METADATA;
 use crate::dcp::detect::is_own;
-use crate::fsdp::names::RankName;
+use crate::fsdp::names::{RankName, are_ranks};
 use crate::paths::{base, folder};
 use crate::safetensors::pieces::ShardName;
 pub use sharded::SECOND_NAME;
@@ -55,6 +55,17 @@ const RULES: &[SetRule] = &[
 /// Reads indexes of shards, and the first bytes of each file that belongs to no set.
 pub fn sort(files: &FileSet) -> Vec<CheckpointFiles> {
     sort_where(files, &|id| crate::is_claimed(&files.opened_at(id)))
+}
+
+/// Finds the checkpoints of which each file has parts of tensors. Reads indexes of shards, and the
+/// first bytes of the main file of each set.
+pub fn of_ranks(files: &FileSet) -> Vec<CheckpointFiles> {
+    let mut found = sort_where(files, &|_| false);
+    found.retain(|set| {
+        let format = files.find(&set.main).map(|id| crate::detect(&files.opened_at(id)));
+        format.is_some_and(|format| format.ok().flatten().is_some_and(|it| it.traits.joins_ranks))
+    });
+    found
 }
 
 /// Groups files as [`sort`] does, and takes a file that belongs to no set for a checkpoint if its name
@@ -246,15 +257,24 @@ fn tensorflow_v1_whole(files: &FileSet, left: &mut HashSet<&str>) -> Vec<Checkpo
 }
 
 /// Finds files of `torch.save` of all ranks of a job, whose names differ in the rank: with the number
-/// of ranks in their names, or with distributed tensors in the first one.
+/// of ranks in their names, or with distributed tensors in the first one. Without the word `rank`,
+/// they are numbered from 0 on, without a gap.
 fn ranks(files: &FileSet, left: &mut HashSet<&str>) -> Vec<CheckpointFiles> {
     let mut families: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
     let mut all: Vec<&str> = left.iter().copied().collect();
     order::natural(&mut all);
     for name in all {
-        let Some(of) = RankName::parse(name) else { continue };
+        let Some(of) = RankName::guess(name) else { continue };
+        if !of.is_stated && !crate::has_known_extension(name) {
+            continue;
+        }
         families.entry((of.before, of.after)).or_default().push(name);
     }
+    families.retain(|_, names| {
+        let of: Vec<RankName<'_>> = names.iter().filter_map(|name| RankName::guess(name)).collect();
+        of.first().is_some_and(|of| of.is_stated)
+            || of.len() > 1 && are_ranks(of.iter().map(|of| of.rank))
+    });
     // The optimizer and the extra state belong to the model.
     let is_model = |before: &str| {
         RankName::parse(&format!("{before}0")).is_some_and(|of| of.state() == Some("model"))
@@ -264,7 +284,7 @@ fn ranks(files: &FileSet, left: &mut HashSet<&str>) -> Vec<CheckpointFiles> {
     keys.sort_by_key(|(before, _)| !is_model(before));
     for key in keys {
         let Some(members) = families.get(&key) else { continue };
-        let Some((main, of)) = members.first().map(|main| (*main, RankName::parse(main))) else {
+        let Some((main, of)) = members.first().map(|main| (*main, RankName::guess(main))) else {
             continue;
         };
         let Some(of) = of.filter(|_| left.contains(main)) else { continue };
