@@ -152,3 +152,14 @@ fn damaged_copies_never_panic() {
     survive_damage("deepspeed/z2_bf16_w3_groups");
     survive_damage("deepspeed/z3_bf16_w2");
 }
+
+/// With stage 3, each rank's file of the model has a part of frozen parameters.
+#[test]
+fn missing_file_of_a_model_is_named() {
+    let lost = "zero_pp_rank_1_mp_rank_00_model_states.pt";
+    let files = folder("deepspeed/z3_bf16_w2", |name| !name.ends_with(lost));
+    let checkpoint = open_only(&files).unwrap();
+    let named: Vec<&String> =
+        checkpoint.findings.iter().flat_map(|finding| &finding.missing).collect();
+    assert_eq!(named, [&format!("global_step2/{lost}")], "{:?}", checkpoint.findings);
+}

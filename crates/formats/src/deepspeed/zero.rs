@@ -84,16 +84,22 @@ impl Reading<'_> {
             ranks.retain(|rank| rank.rank < world);
         }
         let world = world.max(if world == 0 { last } else { 0 }).clamp(1, MAX_RANKS);
-        let absent: BTreeSet<u64> =
-            (0..world).filter(|rank| !members.optims.contains_key(rank)).collect();
+        let stage_3 = ranks.iter().any(|rank| self.get(rank.inner, "fp32_flat_groups").is_some());
+        let without = |files: &BTreeMap<u64, FileId>| -> BTreeSet<u64> {
+            (0..world).filter(|rank| !files.contains_key(rank)).collect()
+        };
+        // With stage 3, the file of each rank's model has its part of frozen parameters.
+        let of_models = if stage_3 { without(&members.models) } else { BTreeSet::new() };
+        let of_optims = without(&members.optims);
+        let absent: BTreeSet<u64> = of_optims.union(&of_models).copied().collect();
         let mut missing = joined::ranks(&absent);
         if !missing.is_empty() {
             missing += &format!(" of {world}");
         }
-        let names = self.missing_names(members, &absent);
+        let mut names = self.missing_names(&members.optims, &of_optims);
+        names.extend(self.missing_names(&members.models, &of_models));
         let files = self.files;
         let mut joining = Joining::new(files, missing, names);
-        let stage_3 = ranks.iter().any(|rank| self.get(rank.inner, "fp32_flat_groups").is_some());
         let groups = self.shapes(states);
         Limits::check("groups of parameters", groups.len() as u64, MAX_GROUPS)?;
         self.buffers(states)?;
@@ -121,8 +127,12 @@ impl Reading<'_> {
     }
 
     /// Returns the names of the files of missing ranks, like those of the others.
-    fn missing_names(&self, members: &Members, absent: &BTreeSet<u64>) -> Vec<String> {
-        let Some((rank, file)) = members.optims.iter().next() else { return Vec::new() };
+    fn missing_names(
+        &self,
+        members: &BTreeMap<u64, FileId>,
+        absent: &BTreeSet<u64>,
+    ) -> Vec<String> {
+        let Some((rank, file)) = members.iter().next() else { return Vec::new() };
         let known = self.files.name(*file);
         let of = |missing: &u64| {
             known.replacen(&format!("pp_rank_{rank}_"), &format!("pp_rank_{missing}_"), 1)
