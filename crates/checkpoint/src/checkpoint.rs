@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use crate::pieces::Pieces;
 use crate::{
-    DictKey, Error, FileSet, Finding, FindingKind, FormatInfo, Limits, Quantizer, Result, Tensor,
-    TensorId, Text, Unfolded, Value, ValueId, room,
+    DictKey, Error, FileSet, Finding, FindingKind, FormatInfo, Layout, Limits, Quantizer, Result,
+    Tensor, TensorId, Text, Unfolded, Value, ValueId, room,
 };
 
 /// The beginning of a raw attribute that is not a value, but why the value can't be compared.
@@ -43,6 +43,9 @@ pub struct Checkpoint {
     /// Further copies of pieces of tensors, which verification compares with the ones used. An
     /// edited checkpoint has no replicas.
     pub replicas: Vec<Replica>,
+    /// The pieces of tensors of which others are missing, as a layout by flat key. An edited
+    /// checkpoint has none.
+    pub partial: HashMap<Text, Layout>,
     values: Pieces<Value>,
     root: ValueId,
     tensors: Pieces<Tensor>,
@@ -465,6 +468,7 @@ impl Builder {
             files,
             findings,
             replicas: Vec::new(),
+            partial: HashMap::new(),
             values,
             root,
             tensors,

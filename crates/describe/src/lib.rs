@@ -36,7 +36,7 @@ pub use kind::LeafKind;
 pub use manifest::{Hashes, ManifestWriter, Unread, write_manifest, write_manifest_lines};
 pub use optimizer::{Parameter, Parameters};
 pub use parameters::ParameterCount;
-pub use pieces::{StoredPiece, pieces};
+pub use pieces::{StoredPiece, in_pieces, piece, pieces};
 pub use suggest::{distance, near_keys};
 pub use summary::CheckpointSummary;
 pub use text::{

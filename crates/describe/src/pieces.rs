@@ -1,6 +1,8 @@
 //! The pieces of a tensor that is stored in several places.
 
-use statelens_checkpoint::{Checkpoint, Layout, Span, Tensor, numel, rank_in};
+use std::borrow::Cow;
+
+use statelens_checkpoint::{Checkpoint, Layout, Span, Tensor, Text, numel, rank_in};
 
 /// A stored piece of a tensor, as its layout describes it.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
@@ -25,6 +27,42 @@ pub struct StoredPiece {
 /// Reads nothing.
 pub fn pieces(checkpoint: &Checkpoint, tensor: &Tensor) -> Vec<StoredPiece> {
     let mut found = Vec::new();
+    each_piece(tensor, &mut |at, shape, layout| {
+        let span = span_of(layout);
+        let file = span.map_or("", |span| checkpoint.files.name(span.file)).to_owned();
+        let rank = rank_in(file.rsplit('/').next().unwrap_or_default());
+        let (offset, bytes) = span.map_or((0, 0), |span| (span.offset, span.len));
+        found.push(StoredPiece { at, shape, file, rank, offset, bytes });
+    });
+    found
+}
+
+/// Returns a tensor whose pieces are those that exist if others are missing, by its flat key; else
+/// the tensor itself. The others are [`Layout::Missing`].
+pub fn in_pieces<'a>(checkpoint: &Checkpoint, key: &Text, tensor: &'a Tensor) -> Cow<'a, Tensor> {
+    match (&tensor.layout, checkpoint.partial.get(key)) {
+        (Layout::Missing(_), Some(layout)) => {
+            Cow::Owned(Tensor { layout: layout.clone(), ..tensor.clone() })
+        }
+        _ => Cow::Borrowed(tensor),
+    }
+}
+
+/// Returns piece `index` of [`pieces`] as a tensor of its own.
+pub fn piece(tensor: &Tensor, index: usize) -> Option<Tensor> {
+    let (mut count, mut found) = (0, None);
+    each_piece(tensor, &mut |_, shape, layout| {
+        if count == index {
+            found = Some(Tensor { shape, layout: layout.clone(), storage: None, ..tensor.clone() });
+        }
+        count += 1;
+    });
+    found
+}
+
+/// Calls `found` with the place, the shape and the layout of each piece, in the order of the
+/// elements.
+fn each_piece(tensor: &Tensor, found: &mut dyn FnMut(Vec<u64>, Vec<u64>, &Layout)) {
     let mut open = vec![(vec![0u64; tensor.shape.len()], tensor.shape.clone(), &tensor.layout)];
     while let Some((at, shape, layout)) = open.pop() {
         match layout {
@@ -60,16 +98,9 @@ pub fn pieces(checkpoint: &Checkpoint, tensor: &Tensor) -> Vec<StoredPiece> {
                     }
                 }
             }
-            layout => {
-                let span = span_of(layout);
-                let file = span.map_or("", |span| checkpoint.files.name(span.file)).to_owned();
-                let rank = rank_in(file.rsplit('/').next().unwrap_or_default());
-                let (offset, bytes) = span.map_or((0, 0), |span| (span.offset, span.len));
-                found.push(StoredPiece { at, shape, file, rank, offset, bytes });
-            }
+            layout => found(at, shape, layout),
         }
     }
-    found
 }
 
 /// Returns whether a storage consists of ranges of elements.

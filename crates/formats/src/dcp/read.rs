@@ -12,7 +12,7 @@ use super::detect::metadata;
 use super::metadata::{EntryKind, Metadata, MetadataEntry, StorageInfo};
 use super::tree::ContainerTree;
 use super::unfold::{Unfolded, folded, is_zstd};
-use crate::joined::{FlatTensor, JoinedTensor, Piece};
+use crate::joined::{Fault, FlatTensor, JoinedTensor, Piece, with_gaps};
 use crate::paths::{base, folder, is_outside};
 use crate::stray;
 use crate::torch;
@@ -71,9 +71,10 @@ pub(crate) fn read(
         reading.common(root, &mut builder)?;
     }
     let replicas = std::mem::take(&mut reading.replicas);
+    let partial = std::mem::take(&mut reading.partial);
     let findings = reading.finish();
     let mut opened = builder.finish(root, format, files, findings)?;
-    opened.replicas = replicas;
+    (opened.replicas, opened.partial) = (replicas, partial);
     Ok(opened)
 }
 
@@ -130,6 +131,8 @@ struct DcpReading<'a> {
     broken: Unread,
     /// Copies of chunks that several ranks wrote.
     replicas: Vec<Replica>,
+    /// The chunks of tensors of which others are missing.
+    partial: HashMap<Text, Layout>,
     chunks: u64,
     /// The number of tensors, and of those that can't be read whole.
     tensors: u64,
@@ -156,6 +159,7 @@ impl<'a> DcpReading<'a> {
             absent: BTreeMap::new(),
             broken: Unread::default(),
             replicas: Vec::new(),
+            partial: HashMap::new(),
             chunks: 0,
             tensors: 0,
             incomplete: 0,
@@ -225,6 +229,7 @@ impl<'a> DcpReading<'a> {
         flattened: Option<&[u64]>,
     ) -> Result<Layout, MissingReason> {
         let mut pieces = Vec::new();
+        let mut absent = None;
         let mut elements: HashMap<(bool, Option<Vec<u64>>), Arc<ChunkElements>> = HashMap::new();
         for (metadata, entry) in all {
             let EntryKind::Tensor { dtype: other, shape: size, chunks } = &entry.kind else {
@@ -244,7 +249,14 @@ impl<'a> DcpReading<'a> {
                         "the metadata does not say where one of its chunks is".into(),
                     )
                 })?;
-                let span = self.span(info)?;
+                let span = match self.span(info) {
+                    Ok(span) => span,
+                    Err(reason @ MissingReason::Absent(_)) => {
+                        absent.get_or_insert(reason);
+                        continue;
+                    }
+                    Err(reason) => return Err(reason),
+                };
                 let zstd = is_zstd(&info.transforms).map_err(MissingReason::Broken)?;
                 let stored = flattened.is_some().then(|| shape.clone());
                 let element = elements.entry((zstd, stored)).or_insert_with_key(|(_, stored)| {
@@ -263,7 +275,14 @@ impl<'a> DcpReading<'a> {
             }
             None => shape,
         };
+        let known = absent.is_some().then(|| pieces.clone());
         let joined = JoinedTensor { dtype: dtype.clone(), shape: whole.to_vec(), pieces }.join();
+        if let (Err(Fault::Gap { .. }), Some(reason)) = (&joined, absent) {
+            let layout = known.and_then(|pieces| with_gaps(whole, pieces));
+            let key = all.first().map(|(_, entry)| entry.name.clone());
+            self.partial.extend(key.zip(layout));
+            return Err(reason);
+        }
         let (layout, copies) =
             joined.map_err(|fault| MissingReason::Broken(fault.text(self.files, whole)))?;
         if let Some((_, entry)) = all.first() {

@@ -47,6 +47,9 @@ impl RankFlat {
     }
 }
 
+/// The first missing rank of a tensor, and the tensor with its missing parts.
+pub(super) type PartialFlat = (u64, FlatTensor);
+
 /// The flat tensors of all ranks.
 #[derive(Debug)]
 pub(super) struct Flats {
@@ -87,9 +90,9 @@ impl Flats {
 
     /// Returns the elements from `start` on of all ranks one after the other. Fails with the
     /// missing rank, or `None` if there are not as many elements.
-    pub(super) fn joined(&self, start: u64, len: u64) -> Result<FlatTensor, Option<u64>> {
+    pub(super) fn joined(&self, start: u64, len: u64) -> Result<FlatTensor, Option<PartialFlat>> {
         let end = start.checked_add(len).filter(|end| *end <= self.numel()).ok_or(None)?;
-        let mut flat = FlatTensor::default();
+        let (mut flat, mut missing) = (FlatTensor::default(), None);
         let before = self.starts.partition_point(|first| *first <= start).saturating_sub(1);
         let ranges = self.starts.iter().zip(self.starts.iter().skip(1)).zip(&self.ranks);
         for (rank, ((first, after), of)) in (0u64..).zip(ranges).skip(before) {
@@ -100,12 +103,19 @@ impl Flats {
             if from == to {
                 continue;
             }
-            let of = of.as_ref().ok_or(Some(rank))?;
+            let Some(of) = of else {
+                missing.get_or_insert(rank);
+                flat.push_missing(to - from);
+                continue;
+            };
             if !of.add(&mut flat, from - first, to - from) {
                 return Err(None);
             }
         }
-        Ok(flat)
+        match missing {
+            Some(rank) => Err(Some((rank, flat))),
+            None => Ok(flat),
+        }
     }
 
     /// Returns `numel` elements of which each rank has `part` from `start` on. Fails as
@@ -115,21 +125,29 @@ impl Flats {
         start: u64,
         part: u64,
         numel: u64,
-    ) -> Result<FlatTensor, Option<u64>> {
-        let mut flat = FlatTensor::default();
+    ) -> Result<FlatTensor, Option<PartialFlat>> {
+        let (mut flat, mut missing) = (FlatTensor::default(), None);
         let mut left = numel;
         for (rank, of) in (0u64..).zip(&self.ranks) {
             let take = left.min(part);
             if take == 0 {
                 break;
             }
-            let of = of.as_ref().ok_or(Some(rank))?;
+            left -= take;
+            let Some(of) = of else {
+                missing.get_or_insert(rank);
+                flat.push_missing(take);
+                continue;
+            };
             if !of.add(&mut flat, start, take) {
                 return Err(None);
             }
-            left -= take;
         }
-        if left > 0 { Err(None) } else { Ok(flat) }
+        match missing {
+            _ if left > 0 => Err(None),
+            Some(rank) => Err(Some((rank, flat))),
+            None => Ok(flat),
+        }
     }
 }
 
@@ -156,8 +174,8 @@ mod tests {
         assert!(flats.interleaved(0, 1, 3).unwrap().layout(&[3], 1).is_some());
         assert!(matches!(flats.interleaved(1, 2, 5), Err(None)));
         let gap = Flats::new(vec![rank(&[&[1, 2]]), None, rank(&[&[5]])]);
-        assert!(matches!(gap.joined(1, 2), Err(Some(1))));
+        assert!(matches!(gap.joined(1, 2), Err(Some((1, _)))));
         assert!(gap.joined(4, 1).is_ok());
-        assert!(matches!(gap.interleaved(0, 1, 2), Err(Some(1))));
+        assert!(matches!(gap.interleaved(0, 1, 2), Err(Some((1, _)))));
     }
 }

@@ -49,6 +49,7 @@ pub(crate) fn read(
         builder: Builder::new(&limits.fitted(size)),
         storages: 0,
         findings: Vec::new(),
+        partial: HashMap::new(),
         entries: Vec::new(),
         tensors: 0,
     };
@@ -164,6 +165,8 @@ impl Reading<'_> {
             ..FormatInfo::default()
         };
         self.findings.sort_by_key(|finding| std::cmp::Reverse(finding.grade));
-        self.builder.finish(root, format, self.files.clone(), self.findings)
+        let mut opened = self.builder.finish(root, format, self.files.clone(), self.findings)?;
+        opened.partial = self.partial;
+        Ok(opened)
     }
 }

@@ -1,8 +1,10 @@
 //! The content of the files of a checkpoint, and the root that is built from it.
 
+use std::collections::HashMap;
+
 use statelens_checkpoint::{
-    Builder, DType, Dict, DictKey, FileId, FileSet, Finding, FormatInfo, Progress, Result, Span,
-    Tensor, Text, Value, ValueId, in_order,
+    Builder, DType, Dict, DictKey, FileId, FileSet, Finding, FormatInfo, Layout, Progress, Result,
+    Span, Tensor, Text, Value, ValueId, in_order,
 };
 
 use crate::joined;
@@ -23,6 +25,8 @@ pub(super) struct Reading<'a> {
     /// The number of storages so far.
     pub(super) storages: u32,
     pub(super) findings: Vec<Finding>,
+    /// The pieces of incomplete tensors, by key.
+    pub(super) partial: HashMap<Text, Layout>,
     /// The entries of the root.
     pub(super) entries: Vec<(DictKey, ValueId)>,
     /// The number of tensors of the model.

@@ -8,7 +8,7 @@ use statelens_checkpoint::{
     Text, Value, ValueId, counted, listed, numel,
 };
 
-use super::flat::{Flats, RankFlat};
+use super::flat::{Flats, PartialFlat, RankFlat};
 use super::names::Members;
 use super::reading::{Groups, MODULE, OPTIMIZER, Reading, dict};
 use crate::joined::{self, FlatTensor, Joining};
@@ -116,6 +116,7 @@ impl Reading<'_> {
         let line = format!("DeepSpeed ZeRO ({stage}), {}", counted(world, "rank"));
         let summary = joining.summary();
         self.findings.extend(joining.findings());
+        self.partial = joining.partial();
         Ok(format!("{line}, {}{summary}", counted(self.tensors, "tensor")))
     }
 
@@ -228,7 +229,7 @@ impl Reading<'_> {
     fn flat(
         &self,
         name: &Text,
-        flat: Result<FlatTensor, Option<u64>>,
+        flat: Result<FlatTensor, Option<PartialFlat>>,
         like: &Tensor,
         shape: Vec<u64>,
         joining: &mut Joining<'_>,
@@ -237,7 +238,10 @@ impl Reading<'_> {
         let itemsize = like.stored.itemsize();
         let layout = match flat {
             Ok(flat) => flat.layout(&shape, itemsize),
-            Err(Some(rank)) => Some(joining.lack(name, &format!("a part of it is in rank {rank}"))),
+            Err(Some((rank, flat))) => {
+                joining.keep(name, flat.layout(&shape, itemsize));
+                Some(joining.lack(name, &format!("a part of it is in rank {rank}")))
+            }
             Err(None) => None,
         };
         let layout = layout.unwrap_or_else(|| {

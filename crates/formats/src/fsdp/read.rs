@@ -134,6 +134,7 @@ struct Reading<'a> {
     limits: Limits,
     findings: Vec<Finding>,
     replicas: Vec<statelens_checkpoint::Replica>,
+    partial: HashMap<Text, Layout>,
     tensors: u64,
     /// The missing ranks, for the line about the checkpoint.
     summary: String,
@@ -151,6 +152,7 @@ impl<'a> Reading<'a> {
             limits: limits.clone(),
             findings: Vec::new(),
             replicas: Vec::new(),
+            partial: HashMap::new(),
             tensors: 0,
             summary: String::new(),
             mesh: String::new(),
@@ -326,6 +328,7 @@ impl<'a> Reading<'a> {
             );
         }
         self.replicas.extend(joining.replicas());
+        self.partial.extend(joining.partial());
         if prefix.is_empty() {
             self.summary = joining.summary();
             self.tensors = leaves.len() as u64;
@@ -562,7 +565,8 @@ impl<'a> Reading<'a> {
     }
 
     fn finish(self, mut whole: Checkpoint, set: &RankSet) -> Result<Checkpoint> {
-        let Self { mut findings, replicas, tensors, summary, mesh, ranks, kind, .. } = self;
+        let Self { mut findings, replicas, partial, tensors, summary, mesh, ranks, kind, .. } =
+            self;
         let line = format!(
             "{kind}, {}, {}{summary}",
             counted(ranks.max(1), "rank"),
@@ -580,7 +584,8 @@ impl<'a> Reading<'a> {
             facts,
             ..FormatInfo::default()
         };
-        (whole.format, whole.findings, whole.replicas) = (format, findings, replicas);
+        (whole.format, whole.findings) = (format, findings);
+        (whole.replicas, whole.partial) = (replicas, partial);
         Ok(whole)
     }
 }

@@ -95,6 +95,13 @@ fn missing_rank_is_named_and_whole_tensors_open() {
     let line = &checkpoint.format.facts[0].1;
     assert!(line.starts_with("FSDP, 4 ranks, "), "{line}");
     assert!(line.contains("incomplete: rank 2 of 4 is missing"), "{line}");
+    // The pieces of the other ranks are kept, with a gap.
+    assert_eq!(checkpoint.partial.len(), missing.len());
+    let Some(Layout::Concat(parts)) = checkpoint.partial.get(missing[0].as_bytes()) else {
+        panic!("{:?}", checkpoint.partial.get(missing[0].as_bytes()))
+    };
+    let gaps = parts.parts.iter().filter(|part| matches!(part.layout, Layout::Missing(_)));
+    assert_eq!((parts.parts.len(), gaps.count()), (4, 1));
 }
 
 /// A single file is shown as what it holds.

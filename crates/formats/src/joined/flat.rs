@@ -28,6 +28,14 @@ impl FlatTensor {
         true
     }
 
+    /// Appends `len` elements that are missing.
+    pub(crate) fn push_missing(&mut self, len: u64) {
+        if let Some(numel) = self.numel.checked_add(len).filter(|_| len > 0) {
+            self.parts.push((len, Layout::Missing("no file holds this part".into())));
+            self.numel = numel;
+        }
+    }
+
     /// Returns the layout as a tensor of `shape`. `None` if there are fewer or more elements.
     pub(crate) fn layout(self, shape: &[u64], itemsize: u64) -> Option<Layout> {
         let total = numel(shape)?;

@@ -10,7 +10,7 @@ mod flat;
 mod grid;
 mod view;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use statelens_checkpoint::{
     DType, FileId, FileSet, Finding, FindingKind, Grade, Layout, Replica, Tensor, Text,
@@ -31,7 +31,7 @@ pub(crate) struct JoinedTensor {
 }
 
 /// A piece of a tensor: a box.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Piece {
     /// The index of its first element in the tensor, per dimension.
     pub(crate) at: Vec<u64>,
@@ -137,6 +137,7 @@ pub(crate) struct Joining<'a> {
     incomplete: Vec<String>,
     broken: Unread,
     replicas: Vec<Replica>,
+    partial: HashMap<Text, Layout>,
     /// The number of tensors and pieces.
     pub(crate) tensors: u64,
     pub(crate) pieces: u64,
@@ -153,6 +154,7 @@ impl<'a> Joining<'a> {
             incomplete: Vec::new(),
             broken: Unread::default(),
             replicas: Vec::new(),
+            partial: HashMap::new(),
             tensors: 0,
             pieces: 0,
         }
@@ -164,6 +166,7 @@ impl<'a> Joining<'a> {
         self.tensors += 1;
         self.pieces += tensor.pieces.len() as u64;
         let (shape, key) = (tensor.shape.clone(), key.clone());
+        let pieces = (!self.absent.is_empty()).then(|| tensor.pieces.clone());
         match tensor.join() {
             Ok((layout, copies)) => {
                 let copies = copies.into_iter().map(|copies| Replica { key: key.clone(), copies });
@@ -172,6 +175,8 @@ impl<'a> Joining<'a> {
             }
             Err(fault @ Fault::Gap { .. }) if !self.absent.is_empty() => {
                 let text = fault.text(self.files, &shape);
+                let layout = pieces.and_then(|pieces| with_gaps(&shape, pieces));
+                self.keep(&key, layout);
                 self.lack(&key, &text)
             }
             Err(fault) => {
@@ -179,6 +184,11 @@ impl<'a> Joining<'a> {
                 self.refuse(&key, text)
             }
         }
+    }
+
+    /// Keeps the pieces of the incomplete tensor `key`.
+    pub(crate) fn keep(&mut self, key: &Text, layout: Option<Layout>) {
+        self.partial.extend(layout.map(|layout| (key.clone(), layout)));
     }
 
     /// Records that a part of the tensor `key` is missing, and returns a layout without bytes.
@@ -265,10 +275,37 @@ impl<'a> Joining<'a> {
         findings
     }
 
+    /// Takes the pieces of incomplete tensors, by key.
+    pub(crate) fn partial(&mut self) -> HashMap<Text, Layout> {
+        std::mem::take(&mut self.partial)
+    }
+
     /// Takes the copies to compare.
     pub(crate) fn replicas(&mut self) -> Vec<Replica> {
         std::mem::take(&mut self.replicas)
     }
+}
+
+/// The maximum number of missing parts of a tensor whose pieces are kept.
+const MAX_GAPS: usize = 64;
+
+/// Returns the layout of pieces, in which parts that no piece holds are missing; `None` if there are
+/// too many.
+pub(crate) fn with_gaps(shape: &[u64], mut pieces: Vec<Piece>) -> Option<Layout> {
+    for _ in 0..MAX_GAPS {
+        // The dtype only matters for copies, which are not used here.
+        let shape = shape.to_vec();
+        let (dtype, known) = (DType::U8, pieces.clone());
+        match (JoinedTensor { dtype, shape, pieces: known }).join() {
+            Ok((layout, _)) => return Some(layout),
+            Err(Fault::Gap { at, shape }) => {
+                let layout = Layout::Missing("no piece holds this part".into());
+                pieces.push(Piece { at, shape, file: FileId(0), layout });
+            }
+            Err(_) => return None,
+        }
+    }
+    None
 }
 
 /// Returns whether a tensor of this shape and dtype is one that torch can have: its bytes and

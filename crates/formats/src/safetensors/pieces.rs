@@ -146,7 +146,7 @@ fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Result<
         counted(entries.len() as u64, "tensor")
     );
     findings.splice(0..0, joining.findings());
-    let replicas = joining.replicas();
+    let (replicas, partial) = (joining.replicas(), joining.partial());
     let root = builder.push(Value::Dict(Dict { entries, ..Dict::default() }))?;
     let format = FormatInfo {
         id: "safetensors-dcp",
@@ -155,7 +155,7 @@ fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Result<
         ..FormatInfo::default()
     };
     let mut opened = builder.finish(root, format, files.clone(), findings)?;
-    opened.replicas = replicas;
+    (opened.replicas, opened.partial) = (replicas, partial);
     Ok(opened)
 }
 
