@@ -146,11 +146,11 @@ fn handle_request(session: &SharedSession, job: &Job, message: ToWorker, data: &
                 job.post(&FromWorker::Inspected(inspected));
             }
         }
-        ToWorker::Values { row, slice, start, count } => {
+        ToWorker::Values { row, slice, start, count, shown } => {
             let session = session.borrow();
             let open = session.open.as_ref();
-            if let Some(values) =
-                open.and_then(|open| inspector::worker::values(open, row, slice, start, count))
+            if let Some(values) = open
+                .and_then(|open| inspector::worker::values(open, row, slice, start, count, shown))
             {
                 job.post(&FromWorker::Values(values));
             }

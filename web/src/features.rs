@@ -35,6 +35,10 @@ macro_rules! tasks {
             TensorStats(u32)
                 -> crate::values::message::TensorValues,
                 starts crate::scan::worker::start_read;
+            /// Reading the values of a piece of a tensor.
+            PieceStats(crate::pieces::message::PieceRequest)
+                -> crate::pieces::message::PieceStatistics,
+                starts crate::pieces::worker::start;
             /// Reading a matrix as a picture. If reading is stopped, the picture has the blocks read
             /// so far.
             Overview(crate::matrix::message::OverviewRequest)

@@ -24,6 +24,7 @@ use crate::open::message::{
 use crate::protocol::error::ErrorText;
 use crate::protocol::job::{JobEnd, JobKind};
 use crate::protocol::task::{JobProgress, TaskRequest, TaskResult};
+use crate::quantised::message::ShownAs;
 use crate::read_as::message::ReadAs;
 use crate::rows::PackedRows;
 use crate::share::message::{SharedSummary, SummaryKind};
@@ -102,6 +103,8 @@ pub enum ToWorker {
         start: u64,
         /// Maximum number of values.
         count: u32,
+        /// Another reading of the stored bytes.
+        shown: Option<ShownAs>,
     },
     /// Read the values of a tensor along one dimension: the row, and a slice in Python's notation.
     Line(u32, String),

@@ -10,7 +10,7 @@ use crate::compare::message::tensor_diff::{Renames, TensorDiff};
 use crate::compare::message::{
     CompareOptions, ComparedFile, ComparisonUpdate, NO_ROW, StateDictCheck, StructureDifference,
 };
-use crate::compare::state::{CompareLine, CompareView, Pairs, RowPair, lines};
+use crate::compare::state::{CompareLine, CompareOrder, CompareView, Pairs, RowPair, lines};
 use crate::open::message::OpenedCheckpoint;
 use crate::page::drop::DroppedFile;
 use crate::protocol::error::ErrorText;
@@ -44,6 +44,8 @@ pub struct ComparisonState {
     pub rename: Option<(String, u64)>,
     /// Whether to suggest that rule unprompted, because hardly any key is on both sides without it.
     pub different_keys: bool,
+    /// Whether only one side is quantised, so that all its tensors differ.
+    pub quantised: bool,
     /// The command line that does the same comparison.
     pub command: String,
     /// Reading values; idle if it was stopped.
@@ -98,6 +100,7 @@ impl ComparisonState {
             pairs: None,
             rename: None,
             different_keys: false,
+            quantised: false,
             command: String::new(),
             reading: Task::started(),
             checked: None,
@@ -200,6 +203,11 @@ impl ComparisonState {
         (self.layers, self.tensor_diff) = (Rc::default(), None);
         self.pairs = Some(Rc::new(Pairs::new(first.clone(), self.rows.clone(), &structure)));
         self.rename = structure.rename;
+        self.quantised = structure.quantised;
+        if self.quantised {
+            // The worst layers first.
+            (self.view.order, self.view.fold) = (CompareOrder::Relative, false);
+        }
         let common = structure.pairs.iter().filter(|pair| **pair != NO_ROW).count() as u64;
         let fewer = first.len().min(self.rows.len()) as u64;
         self.different_keys =

@@ -50,6 +50,10 @@ pub struct ConvertOptions {
     pub prefix: String,
     /// Whether keys are split at their dots into nested dicts.
     pub nest: bool,
+    /// Whether tensors that hold several layers become one for each layer.
+    pub unstack: bool,
+    /// The dtype in which quantised weights are written as numbers.
+    pub dequantize: Option<String>,
     /// The dtype that floating point tensors are cast to.
     pub cast: Option<String>,
     /// Dtypes for tensors whose new key matches, `PATTERN=DTYPE`.

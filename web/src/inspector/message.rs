@@ -3,7 +3,9 @@
 use serde::{Deserialize, Serialize};
 use statelens_values::SummaryStatistics;
 
+use crate::pieces::message::TensorPieces;
 use crate::protocol::error::ErrorText;
+use crate::quantised::message::{QuantisedDetails, ShownAs};
 use crate::values;
 
 /// The full description of a row.
@@ -20,6 +22,10 @@ pub struct RowDetails {
     pub facts: Vec<Fact>,
     /// The whole value, if the table truncates it.
     pub text: Option<String>,
+    /// Its pieces, if it is stored in several.
+    pub pieces: Option<TensorPieces>,
+    /// How it is quantised.
+    pub quantised: Option<QuantisedDetails>,
     /// Attributes, as stored in the file.
     pub attributes: Vec<(String, String)>,
     /// Statistics of a tensor in a summary, if it has them.
@@ -57,6 +63,10 @@ pub struct FormattedValues {
     /// The byte of the file at which the tensor begins, and the bytes of an element, if the elements
     /// are stored one after the other.
     pub stored: Option<(u64, u64)>,
+    /// The reading of the stored bytes, if it is not the usual one; dtype and shape are of it.
+    pub shown: Option<ShownAs>,
+    pub dtype: String,
+    pub shape: Vec<u64>,
     /// Python that reads the slice: library and code, the usual one first; empty for the whole
     /// tensor.
     pub code: Vec<(String, String)>,

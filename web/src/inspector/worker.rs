@@ -10,9 +10,10 @@ use statelens_values::Overview;
 use statelens_values::element_text;
 
 use crate::inspector::message::{Fact, FormattedValues, RowDetails, TensorLine};
+use crate::quantised::message::ShownAs;
 use crate::state::fmt::{exact, shape as shape_text};
-use crate::text;
 use crate::worker::opened::OpenCheckpoint;
+use crate::{pieces, quantised, text};
 
 /// Strings longer than this are truncated even in the inspector.
 const MAX_TEXT: usize = 64 << 10;
@@ -59,6 +60,8 @@ pub fn inspect(open: &OpenCheckpoint, row: u32) -> Option<RowDetails> {
         facts,
         text: full_text(checkpoint, leaf),
         attributes,
+        pieces: pieces::worker::pieces_of(open, row),
+        quantised: quantised::worker::details(open, &leaf.flat.to_lossy()),
         has_values,
         ..RowDetails::default()
     })
@@ -168,14 +171,24 @@ pub fn values(
     slice: String,
     start: u64,
     count: u32,
+    shown: Option<ShownAs>,
 ) -> Option<FormattedValues> {
     let leaf = open.leaves.get(row as usize)?;
     let (_, tensor) = open.checkpoint.tensor_of(leaf.id)?;
+    let read = shown.as_ref().map(|shown| quantised::worker::shown_as(open, leaf, shown));
+    let (tensor, refused) = match &read {
+        Some(Ok(read)) => (read, None),
+        Some(Err(error)) => (tensor, Some(error.clone())),
+        None => (tensor, None),
+    };
     let of = slice.parse::<Slice>().ok().filter(|_| !slice.is_empty());
     let code = of.map(|of| code(&open.checkpoint, leaf, Some(&of))).unwrap_or_default();
-    let values = match statelens_tensor::numbers(tensor) {
-        Some(tensor) => elements(&open.checkpoint.files, &tensor, &slice, start, u64::from(count)),
-        None => {
+    let values = match (refused, statelens_tensor::numbers(tensor)) {
+        (Some(error), _) => Err(error),
+        (None, Some(tensor)) => {
+            elements(&open.checkpoint.files, &tensor, &slice, start, u64::from(count))
+        }
+        (None, None) => {
             Err(Error::unsupported(format!("Statelens can\u{2019}t decode {} yet", tensor.dtype)))
         }
     };
@@ -189,7 +202,8 @@ pub fn values(
         }
         _ => None,
     };
-    Some(FormattedValues { row, slice, start, values, bits, stored, code })
+    let (dtype, shape) = (tensor.dtype.name().to_owned(), tensor.shape.clone());
+    Some(FormattedValues { row, slice, start, values, bits, stored, code, shown, dtype, shape })
 }
 
 /// Maximum number of points of a line; more are drawn as ranges.

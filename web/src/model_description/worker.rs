@@ -9,6 +9,7 @@ use crate::family::worker::FamilyState;
 use crate::model_description::message::ModelDescription;
 use crate::protocol::FromWorker;
 use crate::worker::job::Job;
+use crate::worker::opened::OpenCheckpoint;
 use crate::worker::remote;
 use crate::worker::session::SharedSession;
 use crate::{family, share};
@@ -18,7 +19,8 @@ const MAX_KEYS: u64 = 200_000;
 
 /// Handles a request of the page; with `fetch`, the config next to a remote model is fetched first.
 pub(crate) fn handle_request(session: &SharedSession, job: Job, fetch: bool) {
-    let Some(open) = session.borrow().open.clone() else {
+    let open = session.borrow().open.as_ref().map(OpenCheckpoint::stored);
+    let Some(open) = open else {
         let summary = share::worker::shared(&mut session.borrow_mut());
         if let Some(outline) = summary {
             post(&job, outline.model(), None);

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use statelens_checkpoint::Finding;
 use statelens_describe::info::FormatName;
 
+use crate::pieces::message::StoragePlaces;
 use crate::read_as::message::ReadAs;
 use crate::repair::message::RewriteOffer;
 use crate::rows::PackedRows;
@@ -72,6 +73,12 @@ pub struct OpenedCheckpoint {
     pub size: u64,
     /// The number of files that hold its tensors, if there are several; otherwise 0.
     pub shards: u64,
+    /// The files or ranks that hold its tensors.
+    pub places: StoragePlaces,
+    /// The number of quantised weights.
+    pub quantised: u64,
+    /// Whether tensors hold several layers, which can be taken apart.
+    pub stacked: bool,
     /// One row per leaf, in file order.
     pub rows: PackedRows,
     pub findings: Vec<Finding>,

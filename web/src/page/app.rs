@@ -86,6 +86,7 @@ pub fn App() -> Html {
     let small = use_small();
     use_matrix(&model, &actor, small);
     compare::page::use_compare(&model, &actor);
+    compare::page::use_quantised_pair(&model, &actor);
     run_folder::page::use_run(&model, &actor);
     rail::page::use_rail(&model, &actor);
     use_title(&model);
@@ -449,6 +450,7 @@ fn use_requests(model: &UseReducerHandle<PageModel>, actor: &Actor) {
     let at = model.values_panel.at.filter(|(of, _)| Some(*of) == row).map(|(_, number)| number);
     let sender = actor.clone();
     let slice = row.map_or("", |row| model.values_panel.slice_of(row)).to_owned();
+    let shown = row.and_then(|row| model.values_panel.shown_of(row)).cloned();
     // A value that was selected by a click stays where it is.
     let is_shown = model.values.as_ref().is_some_and(|shown| {
         let end = shown.start + shown.values.as_ref().map_or(0, |texts| texts.len() as u64);
@@ -459,7 +461,8 @@ fn use_requests(model: &UseReducerHandle<PageModel>, actor: &Actor) {
         if let Some(row) = row.filter(|_| !is_shown) {
             // Places the selected value in the middle of the window.
             let start = at.map_or(0, |number| number.saturating_sub(u64::from(VALUES) / 2));
-            sender.request(&ToWorker::Values { row, slice: slice.clone(), start, count: VALUES });
+            let slice = slice.clone();
+            sender.request(&ToWorker::Values { row, slice, start, count: VALUES, shown });
         }
     });
     let requested =

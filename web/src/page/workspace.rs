@@ -28,6 +28,7 @@ use crate::page::marks::{
 use crate::page::model::actor::Actor;
 use crate::page::model::{Sheet, Tab};
 use crate::page::panes::{Pane, PaneEdge};
+use crate::pieces::page::map_line;
 use crate::rail::page::RailPane;
 use crate::rail::state::Rail;
 use crate::read_as::page::ReadAsChoice;
@@ -129,6 +130,11 @@ pub fn Workspace(props: &WorkspaceProps) -> Html {
     let onbrush = Some(actor.on(move |actor, range: (u64, u64)| {
         actor.work(move |work| work.set_range(Some(range)));
     }));
+    // Unless the user chose, joined ranks have colours, and files have not.
+    let by_place = use_state(|| None::<bool>);
+    let places = &work.places;
+    let is_by_place = by_place.unwrap_or(!places.line.is_empty()) && !places.names.is_empty();
+    let oncolor = Callback::from(move |on: bool| by_place.set(Some(on)));
     let at = work.row().map(|row| AttrValue::from(work.rows[row as usize].key.clone()));
     let view = match props.tab {
         Tab::Tree => "v-tree",
@@ -139,7 +145,7 @@ pub fn Workspace(props: &WorkspaceProps) -> Html {
         <main class="app ws" id="work" data-name={visible(&props.title)}>
             { top(&actor, props) }
             if work.sums.bytes > 0 {
-                <div class="tape"><TapeView parts={work.parts.clone()} layers={work.layers.clone()} missing={work.missing.clone()} marks={work.marks.clone()} range={work.range} {namer} {onbrush} {lens} onpick={Some(onpick)} onstep={Some(onstep)} {at} /></div>
+                <div class="tape">{ map_line(places, is_by_place, oncolor) }<TapeView places={is_by_place.then(|| places.clone())} parts={work.parts.clone()} layers={work.layers.clone()} missing={work.missing.clone()} marks={work.marks.clone()} range={work.range} {namer} {onbrush} {lens} onpick={Some(onpick)} onstep={Some(onstep)} {at} /></div>
             } else {
                 <div class="tape none"></div>
             }

@@ -16,6 +16,7 @@ use wasm_bindgen::JsValue;
 use crate::inspector::message::RowDetails;
 use crate::protocol::FromWorker;
 use crate::protocol::task::TaskResult;
+use crate::quantised;
 use crate::values::message::{RowStatistics, ScanReport, ScanRequest, TensorValues};
 use crate::worker::job::Job;
 use crate::worker::measurements::{Measurements, Results, SharedMeasurements};
@@ -178,7 +179,10 @@ pub(crate) async fn scan(
         unread_bytes: total - bytes.min(total),
         millis: now() - began,
         unread: unread.collect(),
-        findings: noticed(open, &found),
+        findings: quantised::worker::noticed(open)
+            .into_iter()
+            .chain(noticed(open, &found))
+            .collect(),
         checks: CHECKS.map(str::to_owned).to_vec(),
     })
 }

@@ -54,7 +54,8 @@ pub(crate) fn summary(session: &mut Session) -> Option<MadeSummary> {
     let found = found.borrow();
     session.kept(|kept: &mut KeptSummary| {
         if kept.scans != Some(found.scans) {
-            (kept.made, kept.scans) = (Some(MadeSummary::of(&open, &found)), Some(found.scans));
+            let made = MadeSummary::of(&open.stored(), &found);
+            (kept.made, kept.scans) = (Some(made), Some(found.scans));
         }
         kept.made.clone()
     })

@@ -16,6 +16,7 @@ use crate::filter::state::Filter;
 use crate::filter::state::search::{Search, SearchText};
 use crate::open::message::OpenedCheckpoint;
 use crate::picked::state::PickedRows;
+use crate::pieces::message::StoragePlaces;
 use crate::rows::Row;
 use crate::state::dtype::DTypeFamily;
 use crate::state::work::layers::layer_starts;
@@ -57,6 +58,8 @@ pub struct OpenWork {
     pub sums: Sums,
     pub table: Rc<Table>,
     pub tree: Rc<Tree>,
+    /// The files or ranks that hold it.
+    pub places: Rc<StoragePlaces>,
     /// States and dtypes along the tape.
     pub parts: Rc<Vec<StateShare>>,
     /// The byte of the tape at which each row begins.
@@ -140,7 +143,7 @@ impl PartialEq for OpenWork {
 
 impl OpenWork {
     /// Arranges the rows of an opened checkpoint.
-    pub fn new(opened: OpenedCheckpoint, rows: Vec<Row>) -> Self {
+    pub fn new(mut opened: OpenedCheckpoint, rows: Vec<Row>) -> Self {
         let all: Vec<u32> = (0..rows.len() as u32).collect();
         let dot = separator(opened.slash_keys, &mut rows.iter().map(|row| &*row.key));
         let trie = Trie::new(&rows, dot);
@@ -161,6 +164,7 @@ impl OpenWork {
             }
         };
         Self {
+            places: Rc::new(std::mem::take(&mut opened.places)),
             opened_grave: opened.findings.iter().any(|one| one.grade != Grade::Note),
             opened: Rc::new(opened),
             sums: sums(&rows),

@@ -8,10 +8,14 @@ use yew::prelude::*;
 use crate::convert::message::PlanSummary;
 use crate::page::hooks::{use_size, use_small};
 use crate::page::marks::{HATCHED, classes, when};
+use crate::pieces::message::StoragePlaces;
+use crate::pieces::state::color;
 use crate::state::dtype::DTypeFamily;
 use crate::state::dtype::{self, short};
 use crate::state::fmt;
-use crate::tape::state::{StateShare, Tape, TapeMark, TapeMarkKind, TapeZoom, lay_out};
+use crate::tape::state::{
+    StateShare, Tape, TapeMark, TapeMarkKind, TapeZoom, lay_out, place_stretches,
+};
 
 /// Properties of a tape.
 #[derive(Properties, PartialEq)]
@@ -21,6 +25,9 @@ pub struct TapeProps {
     /// Offsets of the layers in bytes.
     #[prop_or_default]
     pub layers: Rc<Vec<u64>>,
+    /// The files or ranks that the stretches are coloured by; otherwise by dtype.
+    #[prop_or_default]
+    pub places: Option<Rc<StoragePlaces>>,
     /// The ranges of bytes whose data are missing.
     #[prop_or_default]
     pub missing: Rc<Vec<(u64, u64)>>,
@@ -180,7 +187,13 @@ pub fn TapeView(props: &TapeProps) -> Html {
                 <svg width={width.to_string()} height={height.to_string()} viewBox={format!("0 0 {width} {height}")}
                     role={(!slides).then_some("img")} aria-hidden={slides.then_some("true")} aria-label={(!slides).then(|| describe(&props.parts))} onclick={pick}>
                     <g transform={is_zoomed.then(|| format!("translate({:.1} 0)", -shift))}>
-                        { stretches(&tape, top, props.done) }
+                        if let Some(places) = &props.places {
+                            { for place_stretches(&places.runs, whole).into_iter().map(|(x, width, place)| html! {
+                                <rect x={format!("{x:.1}")} y={top.to_string()} width={format!("{width:.1}")} height="12" fill={color(place, places.names.len())} />
+                            }) }
+                        } else {
+                            { stretches(&tape, top, props.done) }
+                        }
                         { gaps(&props.missing, whole / total as f64, top) }
                         if let Some(range) = props.range { { brushed(range, whole / total as f64, top) } }
                         { axis(&tape, top) }

@@ -302,6 +302,32 @@ fn stretches(parts: &[StateShare], scale: f64) -> Vec<Stretch> {
     out
 }
 
+/// Returns the left edge, the width and the place of stretches of one place, for a width in pixels.
+/// Runs thinner than a pixel are merged; the longest of them gives the place.
+pub fn place_stretches(runs: &[(u32, u64)], width: f64) -> Vec<(f64, f64, u32)> {
+    let total: u64 = runs.iter().map(|run| run.1).fold(0, u64::saturating_add);
+    let scale = width / total.max(1) as f64;
+    let mut out: Vec<(f64, f64, u32)> = Vec::new();
+    let (mut at, mut longest) = (0.0, 0.0);
+    for (place, bytes) in runs {
+        let wide = *bytes as f64 * scale;
+        match out.last_mut() {
+            Some(last) if last.1 < 1.0 || last.2 == *place => {
+                last.1 += wide;
+                if wide > longest {
+                    (last.2, longest) = (*place, wide);
+                }
+            }
+            _ => {
+                out.push((at, wide, *place));
+                longest = wide;
+            }
+        }
+        at += wide;
+    }
+    out
+}
+
 fn layer_ticks(layers: &[u64], scale: f64, width: f64) -> Vec<f64> {
     let mut out: Vec<f64> = Vec::new();
     for &byte in layers {

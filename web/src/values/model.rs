@@ -4,6 +4,8 @@ use std::rc::Rc;
 
 use crate::inspector::message::TensorLine;
 use crate::matrix::message::ExportedFile;
+use crate::pieces::message::{PieceRequest, PieceStatistics};
+use crate::quantised::message::ShownAs;
 use crate::state::task::Task;
 use crate::values::message::{ScanReport, TensorValues};
 
@@ -22,6 +24,10 @@ pub struct ValuesPanel {
     pub at: Option<(u32, u64)>,
     /// The slice shown of a row, in Python's notation, without the brackets.
     pub slice: Option<(u32, String)>,
+    /// The selected piece, and its statistics.
+    pub piece: Option<(PieceRequest, Task<PieceStatistics>)>,
+    /// The reading of the stored bytes of a row, if it is not the usual one.
+    pub shown_as: Option<(u32, ShownAs)>,
     /// The values along one dimension that are drawn.
     pub line: Option<Rc<TensorLine>>,
     /// The export of a tensor as a file.
@@ -29,6 +35,11 @@ pub struct ValuesPanel {
 }
 
 impl ValuesPanel {
+    /// Returns the reading of the stored bytes of a row; `None` for the usual one.
+    pub fn shown_of(&self, row: u32) -> Option<&ShownAs> {
+        self.shown_as.as_ref().filter(|(of, _)| *of == row).map(|(_, shown)| shown)
+    }
+
     /// Returns the slice of a row; empty for the whole tensor.
     pub fn slice_of(&self, row: u32) -> &str {
         self.slice.as_ref().filter(|(of, _)| *of == row).map_or("", |(_, slice)| slice)

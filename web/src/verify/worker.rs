@@ -4,9 +4,10 @@
 
 use std::rc::Rc;
 
-use statelens_checkpoint::{Error, FileId, FileSet, Result};
+use statelens_checkpoint::{Error, FileId, FileSet, Result, Unwatched};
 use statelens_compare::verify::{Manifest, Verification};
 use statelens_formats::checks;
+use statelens_quantised::scale_faults;
 use statelens_tensor::Machine as _;
 use wasm_bindgen::JsValue;
 use web_sys::File;
@@ -59,7 +60,8 @@ async fn verify(
     manifest: Option<File>,
     finite: bool,
 ) -> Result<VerifyReport> {
-    let open = &task.open;
+    // Checksums and hashes are of the stored tensors.
+    let open = &task.open.stored();
     let checkpoint = &open.checkpoint;
     let name = manifest.as_ref().map(File::name);
     let manifest = manifest.map(read).transpose()?;
@@ -108,7 +110,12 @@ async fn verify(
     let verified = verification.hashes().iter().map(|(id, hash)| (*id, hash.clone()));
     found.borrow_mut().sha256.extend(verified);
     let (bytes, _) = verification.progress();
-    let report = verification.into_report(manifest.as_ref())?;
+    let mut report = verification.into_report(manifest.as_ref())?;
+    // Scales on a server are many small reads.
+    if open.sources.is_local() {
+        let faults = scale_faults(checkpoint, &|_| true, &mut Unwatched)?;
+        report.result.scales.splice(0..0, faults);
+    }
     Ok(VerifyReport {
         report,
         finite,

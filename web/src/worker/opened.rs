@@ -9,7 +9,9 @@ use statelens_describe::{Parameter, Parameters};
 
 use crate::read_as::message::ReadAs;
 use crate::worker::job::Job;
+use crate::worker::places::PlaceIndex;
 use crate::worker::sources::Sources;
+use crate::worker::weights::QuantisedWeights;
 
 /// An open checkpoint, its leaves by row, and the files that it is read from.
 #[derive(Clone)]
@@ -17,6 +19,13 @@ pub struct OpenCheckpoint {
     pub checkpoint: Arc<Checkpoint>,
     /// Its leaves, in the order of the rows sent to the page.
     pub leaves: Arc<[Leaf]>,
+    /// The checkpoint as it is stored, with its leaves, if quantised weights are tensors of numbers
+    /// in the one above.
+    stored: Option<(Arc<Checkpoint>, Arc<[Leaf]>)>,
+    /// The quantised weights.
+    pub(crate) weights: Rc<QuantisedWeights>,
+    /// The files or ranks that hold it.
+    pub(crate) places: Rc<PlaceIndex>,
     pub sources: Rc<Sources>,
     /// The limits that it was opened with.
     pub limits: Limits,
@@ -33,8 +42,34 @@ impl OpenCheckpoint {
         sources: Rc<Sources>,
         limits: Limits,
     ) -> Self {
-        let (read_as, parameters) = (ReadAs::default(), Rc::default());
-        Self { checkpoint, leaves, sources, limits, read_as, parameters }
+        Self {
+            checkpoint,
+            leaves,
+            stored: None,
+            weights: Rc::default(),
+            places: Rc::default(),
+            sources,
+            limits,
+            read_as: ReadAs::default(),
+            parameters: Rc::default(),
+        }
+    }
+
+    /// Shows quantised weights as tensors of numbers: `shown` has them, and `leaves` are its leaves.
+    pub(crate) fn with_weights(
+        self,
+        (shown, weights): (Checkpoint, QuantisedWeights),
+        leaves: Arc<[Leaf]>,
+    ) -> Self {
+        let (checkpoint, weights) = (Arc::new(shown), Rc::new(weights));
+        Self { checkpoint, leaves, weights, stored: Some((self.checkpoint, self.leaves)), ..self }
+    }
+
+    /// Returns the checkpoint as it is stored. Values and tensors that both have share their ids.
+    pub(crate) fn stored(&self) -> Self {
+        let Some((checkpoint, leaves)) = self.stored.clone() else { return self.clone() };
+        let (stored, parameters) = (None, Rc::default());
+        Self { checkpoint, leaves, stored, parameters, ..self.clone() }
     }
 
     /// Returns the parameter that an entry of an optimizer's state belongs to.

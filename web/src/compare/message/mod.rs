@@ -120,10 +120,14 @@ pub struct StructureDifference {
     /// For each row of the first, its row in the second; [`NO_ROW`] for unpaired rows.
     pub pairs: Vec<u32>,
     pub found: Vec<Difference>,
+    /// Rows of the second that are not compared: metadata of a GGUF file.
+    pub outside: Vec<u32>,
     /// Rows of the first whose values have yet to be read.
     pub waiting: Vec<u32>,
     /// The replacement that would pair most of the unpaired keys, and how many it pairs.
     pub rename: Option<(String, u64)>,
+    /// Whether only one side is quantised.
+    pub quantised: bool,
     /// The equivalent command.
     pub command: String,
 }

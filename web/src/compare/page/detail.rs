@@ -191,6 +191,7 @@ fn facts(kind: &DifferenceKind, elements: &ElementDifference) -> Html {
         } else {
             facts.push(("max |B \u{2212} A|", number(distance.max_abs)));
             facts.push(("max relative to B", number(distance.max_rel)));
+            facts.push(("root mean square error", number(distance.mse.map(f64::sqrt))));
             facts.push(("mean squared error", number(distance.mse)));
             facts.push(("relative change", number(distance.change)));
             let cosine = distance.cosine.map(|cosine| fmt::minus(&format!("{cosine:.7}")));

@@ -121,6 +121,37 @@ pub fn use_compare(model: &PageModel, actor: &Actor) {
     });
 }
 
+/// Compares a model with its GGUF file if exactly these two checkpoints were dropped.
+#[hook]
+pub fn use_quantised_pair(model: &PageModel, actor: &Actor) {
+    let done = use_mut_ref(Vec::<(String, u64)>::new);
+    let is_open = model.screen == Screen::Work && model.compare.is_none();
+    let pair = model.rail.as_ref().filter(|_| is_open).and_then(|rail| {
+        let [one, other] = rail.entries.as_slice() else { return None };
+        let is_gguf = |name: &str| name.to_lowercase().ends_with(".gguf");
+        match (is_gguf(&one.name), is_gguf(&other.name)) {
+            (false, true) => Some((one.main, other.main)),
+            (true, false) => Some((other.main, one.main)),
+            _ => None,
+        }
+    });
+    let (files, opened) = (model.files.clone(), model.requested);
+    let actor = actor.clone();
+    use_effect_with(pair, move |pair| {
+        let Some((original, quantised)) = *pair else { return };
+        let names = files.iter().map(|file| (file.name.path.clone(), file.name.size));
+        let names: Vec<(String, u64)> = names.collect();
+        if done.replace(names.clone()) == names {
+            return;
+        }
+        let files = files.as_ref().clone();
+        match opened == Some(original) {
+            true => compare_with(&actor, files, Some(quantised)),
+            false => begin_pair(&actor, (files.clone(), Some(original)), (files, Some(quantised))),
+        }
+    });
+}
+
 /// Handles a key on the comparison screen. Returns whether the key was used.
 pub fn press(model: &PageModel, actor: &Actor, key: &str, tag: &str, inside: bool) -> bool {
     let Some(compare) = &model.compare else { return false };

@@ -8,6 +8,7 @@ use statelens_describe::FileGrade;
 use yew::prelude::*;
 
 use super::detail::Detail;
+use super::layers::errors;
 use super::matching::{Matching, suggestion};
 use super::renames::renames;
 use super::summary::summary;
@@ -77,6 +78,7 @@ pub fn CompareScreen(props: &CompareProps) -> Html {
                     <div class="parted" role="note">{ suggestion(&actor, compare.rename.as_ref()) }</div>
                 }
                 { renames(&actor, compare) }
+                { errors(compare) }
             </div>
             { tabs(&actor, props.tab, &[(Tab::Keys, "Keys"), (Tab::Tensor, "Details")]) }
             <div class={classes(&["cols", view])}>

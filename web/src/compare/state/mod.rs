@@ -112,6 +112,11 @@ impl Pairs {
     /// Builds the pairs from the structural comparison.
     pub fn new(a: Rc<Vec<Row>>, b: Rc<Vec<Row>>, structure: &StructureDifference) -> Self {
         let mut met = vec![false; b.len()];
+        for row in &structure.outside {
+            if let Some(met) = met.get_mut(*row as usize) {
+                *met = true;
+            }
+        }
         let mut pairs = Vec::with_capacity(a.len());
         for at in 0..a.len() {
             let other = structure.pairs.get(at).copied().unwrap_or(NO_ROW);
@@ -454,8 +459,10 @@ mod tests {
                 difference(4, NO_ROW, DifferenceKind::OnlyLeft { left: String::new() }),
                 difference(NO_ROW, 0, DifferenceKind::OnlyRight { right: String::new() }),
             ],
+            outside: Vec::new(),
             waiting: vec![0, 1, 2],
             rename: None,
+            quantised: false,
             command: String::new(),
         };
         Pairs::new(Rc::new(a), Rc::new(b), &structure)
@@ -516,8 +523,10 @@ mod tests {
         let structure = StructureDifference {
             pairs: (0..12).collect(),
             found: Vec::new(),
+            outside: Vec::new(),
             waiting: (0..12).collect(),
             rename: None,
+            quantised: false,
             command: String::new(),
         };
         let pairs = Pairs::new(Rc::new(rows.clone()), Rc::new(rows), &structure);

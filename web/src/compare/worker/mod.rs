@@ -18,7 +18,7 @@ use crate::compare::message::{
     CompareOptions, CompareRequest, ComparedFile, ComparisonUpdate, NO_ROW, ReportFormat,
     StructureDifference,
 };
-use crate::compare::worker::pairing::{renamed, rows};
+use crate::compare::worker::pairing::{AlikeSides, renamed, rows};
 use crate::protocol::FromWorker;
 use crate::protocol::job::JobKind;
 use crate::read_as::message::ReadAs;
@@ -137,6 +137,8 @@ pub(crate) fn start(session: &SharedSession, job: Job, options: Box<CompareOptio
 struct CompareUpdates {
     /// For each leaf compared, its row in the first.
     rows: Vec<u32>,
+    /// For each leaf of the second, its row.
+    of_right: Vec<u32>,
     /// How many differences, pairs and norms were already sent.
     reply: (usize, usize, usize),
 }
@@ -150,8 +152,8 @@ fn prepare(
     for side in [left, right] {
         side.checkpoint.unfolded().check("comparing all values", &side.limits)?;
     }
-    let first = renamed(left, options)?;
-    let second = right.checkpoint.clone();
+    let alike = AlikeSides::new(left, right)?;
+    let (first, second) = (renamed(&alike.left, options)?, alike.right);
     let how = DiffOptions {
         tolerance: options.tolerance.map(|(relative, absolute)| Tolerance { relative, absolute }),
         nan_differs: options.nan_differs,
@@ -160,22 +162,36 @@ fn prepare(
         structure: false,
     };
     let rename = suggested(&first, &second);
-    let mut updates = CompareUpdates { rows: rows(left, &first), reply: (0, 0, 0) };
+    let (rows, of_right) = (rows(left, &first), rows(right, &second));
+    let mut updates = CompareUpdates { rows, of_right, reply: (0, 0, 0) };
     let comparison = Comparison::new(first, second, how);
     let mut pairs = vec![NO_ROW; left.leaves.len()];
     for (row, found) in updates.rows.iter().zip(comparison.matches()) {
         if let (Some(pair), Some(found)) = (pairs.get_mut(*row as usize), found) {
-            *pair = *found as u32;
+            *pair = updates.of_right.get(*found).copied().unwrap_or(NO_ROW);
         }
     }
     let structure = StructureDifference {
         pairs,
         found: updates.new_differences(&comparison),
+        outside: outside(right, &updates.of_right),
         waiting: comparison.waiting().map(|leaf| updates.row(leaf)).collect(),
         rename,
+        quantised: alike.one_is_quantised,
         command: command(left, right, options),
     };
     Ok((structure, comparison, updates))
+}
+
+/// Returns the rows that are not among `rows`.
+fn outside(open: &OpenCheckpoint, rows: &[u32]) -> Vec<u32> {
+    let mut known = vec![false; open.leaves.len()];
+    for row in rows {
+        if let Some(known) = known.get_mut(*row as usize) {
+            *known = true;
+        }
+    }
+    (0..).zip(known).filter(|(_, known)| !known).map(|(row, _)| row).collect()
 }
 
 /// Suggests the replacement that would pair most of the unpaired keys, as a rule.
@@ -203,9 +219,10 @@ impl CompareUpdates {
         let leaf = found.leaf();
         let matches = of.matches();
         let b = match leaf.checked_sub(matches.len()) {
-            Some(right) => right as u32,
-            None => matches.get(leaf).copied().flatten().map_or(NO_ROW, |right| right as u32),
+            Some(right) => Some(right),
+            None => matches.get(leaf).copied().flatten(),
         };
+        let b = b.and_then(|right| self.of_right.get(right)).copied().unwrap_or(NO_ROW);
         compare::message::Difference {
             a: self.row(leaf),
             b,

@@ -14,7 +14,7 @@ use wasm_bindgen::JsValue;
 
 use crate::compare::message::CompareOptions;
 use crate::compare::message::tensor_diff::{Renames, TensorDiff, TensorDiffRequest};
-use crate::compare::worker::pairing::{renamed, rows};
+use crate::compare::worker::pairing::{AlikeSides, leaf, renamed, rows};
 use crate::matrix::message::PackedOverview;
 use crate::worker::job::Job;
 use crate::worker::opened::OpenCheckpoint;
@@ -44,11 +44,10 @@ async fn close(
     on_request: bool,
 ) -> Result<TensorDiff> {
     let left = &task.open;
-    let (Some(a), Some(b)) = (left.leaves.get(pair.0 as usize), right.leaves.get(pair.1 as usize))
-    else {
-        return Err(Error::cancelled());
-    };
-    let sides = ((left.checkpoint.clone(), a), (right.checkpoint.clone(), b));
+    let alike = AlikeSides::new(left, right)?;
+    let leaves = (leaf(left, &alike.left, pair.0), leaf(right, &alike.right, pair.1));
+    let (Some(a), Some(b)) = leaves else { return Err(Error::cancelled()) };
+    let sides = ((alike.left, &a), (alike.right, &b));
     let mut comparison = TensorComparison::new(sides.0, sides.1, BLOCKS)?;
     let remote = left.sources.server().is_some();
     if !on_request && (comparison.progress().1 > MAX_UNASKED || remote) {
@@ -92,8 +91,9 @@ pub(crate) fn start_renames(
 
 async fn find(task: &Task, right: &OpenCheckpoint, options: &CompareOptions) -> Result<Renames> {
     let left = &task.open;
-    let first = renamed(left, options)?;
-    let second = &right.checkpoint;
+    let alike = AlikeSides::new(left, right)?;
+    let first = renamed(&alike.left, options)?;
+    let second = &alike.right;
     let how = DiffOptions::default();
     let matches = Comparison::new(first.clone(), second.clone(), how).matches().to_vec();
     let mut unpaired = Unpaired::of(&first, second, &matches);
@@ -125,8 +125,8 @@ async fn find(task: &Task, right: &OpenCheckpoint, options: &CompareOptions) -> 
         .iter()
         .filter_map(|pair| Some(Renamed { from: key(pair.left)?, ..pair.clone() }))
         .collect();
-    let of_right =
-        |leaf: usize| right.leaves.get(leaf).map(|leaf| leaf.flat.to_lossy().into_owned());
+    let of_right = second.leaves();
+    let of_right = |leaf: usize| of_right.get(leaf).map(|leaf| leaf.flat.to_lossy().into_owned());
     let before = matches.iter().enumerate().filter_map(|(leaf, other)| {
         let pair = (key(leaf)?, of_right((*other)?)?);
         (pair.0 != pair.1).then_some(pair)

@@ -7,7 +7,9 @@ use yew::prelude::*;
 use crate::convert::message::{KeyChange, Preview};
 use crate::convert::state::Conversion;
 use crate::page::controls::{change, choices};
-use crate::page::marks::{breakable, changed_key, classes, contents_text, tick_icon, typed, when};
+use crate::page::marks::{
+    breakable, changed_key, check, classes, contents_text, tick_icon, typed, when,
+};
 use crate::page::model::actor::Actor;
 use crate::state::fmt;
 use crate::state::work::OpenWork;
@@ -151,6 +153,34 @@ pub fn cast(actor: &Actor, convert: &Conversion) -> Html {
         convert.options.cast.as_deref(),
         |convert, id| convert.options.cast = id,
     )
+}
+
+/// Dtypes that quantised weights can be written in.
+const DENSE: [Choice; 4] = [
+    Choice { id: "", name: "no" },
+    Choice { id: "bfloat16", name: "bf16" },
+    Choice { id: "float16", name: "f16" },
+    Choice { id: "float32", name: "f32" },
+];
+
+/// Renders the choice to write quantised weights as numbers, and to take layers apart; nothing if
+/// the checkpoint has neither.
+pub fn forms(actor: &Actor, convert: &Conversion) -> Html {
+    let unstack = actor.on(move |actor, _: Event| {
+        change(actor, |convert| convert.options.unstack = !convert.options.unstack);
+    });
+    html! {
+        <>
+            if convert.opened.quantised > 0 {
+                { choices(actor, "Dequantise", "dtype of quantised weights", &DENSE, convert.options.dequantize.as_deref(), |convert, id| convert.options.dequantize = id) }
+            }
+            if convert.opened.stacked {
+                <div class="fs"><span class="lab">{ "Layers" }</span><div>
+                    { check("unstack", convert.options.unstack, "Write one key for each layer", unstack) }
+                </div></div>
+            }
+        </>
+    }
 }
 
 /// Renders the choice of a dtype for all floating-point tensors, and the rules by key.

@@ -93,6 +93,7 @@ fn form(actor: &Actor, props: &ConvertProps) -> Html {
                         { family::page::fields(actor, work, convert) }
                     } else {
                     { versions(actor, convert, target) }
+                    { convert::page::edits::forms(actor, convert) }
                     { convert::page::edits::states(actor, work, convert) }
                     { convert::page::edits::keys(actor, convert) }
                     { convert::page::edits::casts(actor, convert) }

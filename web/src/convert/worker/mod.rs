@@ -18,7 +18,7 @@ use crate::worker::job::Job;
 use crate::worker::session::SharedSession;
 use crate::worker::task::Task;
 use crate::worker::{outputs, private, remote};
-use crate::{convert, family, plan, repair, text};
+use crate::{convert, family, plan, quantised, repair, text};
 
 /// The number of keys above which planning waits for [`DEBOUNCE`].
 const DEBOUNCE_ABOVE: u64 = 20_000;
@@ -32,7 +32,8 @@ struct LatestPlan(Option<(u32, plan::worker::PlannedOutput)>);
 /// Plans a conversion and posts the plan. For a remote model it fetches the config next to it
 /// first.
 pub(crate) fn plan(session: &SharedSession, job: &Job, request: u32, options: Box<ConvertOptions>) {
-    let Some(open) = session.borrow().open.clone() else { return };
+    let Some(shown) = session.borrow().open.clone() else { return };
+    let open = shown.stored();
     let wanted = match options.rewrite {
         None => session
             .borrow_mut()
@@ -71,6 +72,24 @@ pub(crate) fn plan(session: &SharedSession, job: &Job, request: u32, options: Bo
         },
         Some(_) => None,
     };
+    // Only conversions that keep the names take layers apart, and write numbers.
+    let is_plain = options.family.target.is_none() && options.rewrite.is_none();
+    let (unstack, dtype) = (options.unstack && is_plain, options.dequantize.clone());
+    let dtype = dtype.filter(|_| is_plain);
+    let prepared = quantised::worker::prepared(&shown, unstack, dtype.as_deref());
+    let (open, done) = match prepared {
+        Ok(prepared) => prepared,
+        Err(error) => {
+            let plan = Err(text::error(&error));
+            return job.post(&FromWorker::Planned { request, plan });
+        }
+    };
+    let mut options = options;
+    if dtype.is_none() {
+        // A weight is written as the tensors that it is stored as.
+        let keys = options.select.iter().flat_map(|key| shown.weights.stored_keys(key));
+        options.select = keys.collect();
+    }
     let target = options.family.target.as_ref();
     let (ready, shown) = match found.as_ref().zip(target) {
         Some((found, target)) => {
@@ -96,6 +115,10 @@ pub(crate) fn plan(session: &SharedSession, job: &Job, request: u32, options: Bo
             _ => family::worker::plain(&open, &options, found.as_deref(), &own),
         };
         if let Ok((output, planned)) = &mut output {
+            planned.notes.extend(done);
+            if dtype.is_some() {
+                output.texts.extend(quantised::worker::config(&open.checkpoint.files));
+            }
             planned.notes.extend(plan::worker::casts::ranges(
                 &open.checkpoint,
                 output,

@@ -20,6 +20,7 @@ use crate::page::marks::{
     wrapped_key,
 };
 use crate::page::model::actor::{Actor, VALUES};
+use crate::pieces::page::PiecesSection;
 use crate::protocol::ToWorker;
 use crate::read_as::page::{ReadAsChoice, untyped_size};
 use crate::rows::{LeafKind, Row};
@@ -31,7 +32,7 @@ use crate::table::state::Fold;
 use crate::values::model::ValuesPanel;
 use crate::values::page::{GoTo, StatisticsSection};
 use crate::values::state::summary_facts;
-use crate::{matrix, model_description, read_as};
+use crate::{matrix, model_description, quantised, read_as};
 
 #[derive(Properties, PartialEq)]
 pub struct InspectorProps {
@@ -184,14 +185,20 @@ fn leaf(props: &InspectorProps, actor: &Actor, id: u32, width: f64) -> Html {
                     <dl class="kv">{ for summary_facts(&statistics, family(&row.dtype) == DTypeFamily::Int).into_iter().map(|(label, value)| html! { <><dt>{ label }</dt><dd>{ value }</dd></> }) }</dl>
                 </section>
             }
+            if let Some(details) = inspected.and_then(|inspected| inspected.quantised.as_ref()) {
+                { quantised::page::section(actor, work, details) }
+            }
+            if let Some(inspected) = inspected.filter(|inspected| inspected.pieces.is_some()) {
+                <PiecesSection key={id} row={row.clone()} inspected={inspected.clone()} places={work.places.clone()} values_panel={props.values_panel.clone()} />
+            }
             if let Some(inspected) = inspected {
                 <StatisticsSection row={row.clone()} inspected={inspected.clone()} values_panel={props.values_panel.clone()} {width} />
             }
             if work.opened.summary {
                 <section class="quiet" id="no-values"><p class="dim">{ "This summary has no values or offsets; the file has them." }</p></section>
             }
-            if inspected.is_some_and(|inspected| inspected.has_values) {
-                { value_section(actor, work, row, id, values, &props.values_panel, width) }
+            if let Some(inspected) = inspected.filter(|inspected| inspected.has_values) {
+                { value_section(actor, work, (row, id), inspected, values, &props.values_panel, width) }
             }
             if let Some(inspected) = inspected.filter(|inspected| !inspected.code.is_empty()) {
                 <CodeSection code={code_of(inspected, values, props.values_panel.slice_of(id))} />
@@ -293,23 +300,35 @@ fn slice_line(actor: &Actor, slice: &str, places: &ElementPlaces) -> Html {
 fn value_section(
     actor: &Actor,
     work: &OpenWork,
-    row: &Row,
-    id: u32,
+    (row, id): (&Row, u32),
+    inspected: &RowDetails,
     values: Option<&Rc<FormattedValues>>,
     values_panel: &ValuesPanel,
     width: f64,
 ) -> Html {
     let selected = values_panel.at.filter(|(row, _)| *row == id).map(|(_, number)| number);
     let slice = values_panel.slice_of(id);
+    let shown = values_panel.shown_of(id);
+    let values = values.filter(|values| values.slice == slice && values.shown.as_ref() == shown);
+    let other = values.filter(|values| values.shown.is_some() && values.values.is_ok());
+    let other = other.map(|values| {
+        let (dtype, shape) = (values.dtype.clone(), values.shape.clone());
+        Row { dtype, shape, params: values.shape.iter().product(), ..row.clone() }
+    });
+    let usual = row;
+    let row = other.as_ref().unwrap_or(row);
+    let stored = inspected.quantised.as_ref().filter(|details| !details.dtype.is_empty());
+    let stored = stored.and_then(|details| details.parts.first());
+    let stored = stored.map_or(&usual.dtype, |part| &part.dtype);
+    let show_as = quantised::page::shown_as(actor, usual, id, stored, shown);
     let places = slice.parse().and_then(|slice| ElementPlaces::new(&slice, &row.shape));
-    let values = values.filter(|values| values.slice == slice);
     let (Some(values), Ok(places)) = (values, places) else {
         return html! { <section><div class="hd"><h3>{ "Values" }</h3></div><p class="dim">{ "not read yet" }</p></section> };
     };
     let texts = match &values.values {
         Ok(texts) => texts,
         Err(error) => {
-            return html! { <section><div class="hd"><h3>{ "Values" }</h3></div><p class="w-warn">{ &error.title }</p><p class="dim">{ &error.text }</p></section> };
+            return html! { <section><div class="hd"><h3>{ "Values" }</h3></div>{ show_as }<p class="w-warn">{ &error.title }</p><p class="dim">{ &error.text }</p></section> };
         }
     };
     if texts.is_empty() {
@@ -318,13 +337,14 @@ fn value_section(
     }
     let (start, end) = (values.start, values.start + texts.len() as u64);
     let go = |start: u64| {
-        let slice = slice.to_owned();
+        let (slice, shown) = (slice.to_owned(), shown.cloned());
         actor.on(move |actor, _: MouseEvent| {
             actor.request(&ToWorker::Values {
                 row: id,
                 slice: slice.clone(),
                 start,
                 count: VALUES,
+                shown: shown.clone(),
             });
         })
     };
@@ -337,7 +357,8 @@ fn value_section(
             <div class="hd"><h3>{ "Values" }</h3>
                 <span class="lab">{ "copy as " }<button class="textlink" {onclick}>{ "text" }</button></span>
                 { matrix::page::button(actor) }</div>
-            { save_as(actor, values_panel, work, row, id) }
+            if shown.is_none() { { save_as(actor, values_panel, work, row, id) } }
+            { show_as }
             if row.params > 1 { <GoTo key={id} row={id} shape={row.shape.clone()} /> }
             if !slice.is_empty() { { slice_line(actor, slice, &places) } }
             { grid(actor, (row, id), &places, start, texts, selected, width) }

@@ -9,8 +9,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use statelens_checkpoint::{
-    Advice, Checkpoint, Error, FileId, FileSet, Finding, FindingKind, Grade, Layout, Leaf, Limits,
-    Unwatched, order,
+    Advice, Checkpoint, DType, Error, FileId, FileSet, Finding, FindingKind, Grade, Layout, Leaf,
+    Limits, Tensor, Unwatched, order,
 };
 use statelens_describe::info::{FormatText, View};
 use statelens_describe::model::parameters;
@@ -33,7 +33,7 @@ use crate::worker::job::Job;
 use crate::worker::opened::OpenCheckpoint;
 use crate::worker::port::now;
 use crate::worker::sources::Sources;
-use crate::{family, open, plan, repair, share, text};
+use crate::{family, open, pieces, plan, quantised, repair, share, text};
 
 /// Number of files of a drop that are tried before giving up.
 const TRIES: usize = 8;
@@ -173,10 +173,53 @@ fn finished(
     opened.unfolds = all
         .is_over(limits)
         .then(|| (all.tensor_bytes.saturating_add(all.text_bytes), all.stored_bytes));
+    let shown = quantised::worker::shown_weights(&checkpoint);
+    let shown = shown.map(|shown| (shown.0.leaves(), shown));
+    let (all, of) = match &shown {
+        Some((leaves, (checkpoint, _))) => (&leaves[..], checkpoint),
+        None => (&leaves[..], &checkpoint),
+    };
+    let mut rows = rows(of, all);
+    if let Some((_, (_, weights))) = &shown {
+        quantised::worker::mark_rows(&mut rows, weights, &checkpoint);
+        opened.findings.extend(quantised::worker::findings(weights));
+        opened.quantised = weights.count();
+    }
+    opened.quantised +=
+        checkpoint.tensors().iter().filter(|tensor| is_blocks(tensor)).count() as u64;
+    opened.stacked = statelens_convert::unstacked(&checkpoint).is_ok_and(|apart| apart.is_some());
+    let (index, places) = {
+        let by_key = shown.as_ref().map(|_| quantised::worker::by_key(&checkpoint));
+        pieces::worker::places(&checkpoint, &rows, |at| {
+            let leaf = all.get(at)?;
+            let (_, tensor) = of.tensor_of(leaf.target)?;
+            let codes = match (&shown, &by_key) {
+                (Some((_, (_, weights))), Some(tensors)) => weights
+                    .get(&rows[at].key)
+                    .and_then(|weight| tensors.get(weight.parts.first()?))
+                    .map(|(tensor, _)| *tensor),
+                _ => None,
+            };
+            Some((leaf, codes.unwrap_or(tensor)))
+        })
+    };
+    opened.places = places;
+    // There may be as many findings as keys, so each place is looked up in a set.
+    let wanted: HashSet<&str> = opened.findings.iter().map(|found| &*found.place).collect();
+    let keys = rows.iter().map(|row| &row.key).filter(|key| wanted.contains(key.as_str()));
+    opened.finding_keys = keys.cloned().collect();
+    opened.rows = PackedRows::pack(&rows);
     let (checkpoint, limits) = (Arc::new(checkpoint), limits.clone());
     let mut open = OpenCheckpoint::new(checkpoint, leaves.into(), sources, limits);
-    open.read_as = read_as;
+    if let Some((leaves, shown)) = shown {
+        open = open.with_weights(shown, leaves.into());
+    }
+    (open.read_as, open.places) = (read_as, Rc::new(index));
     (open, opened)
+}
+
+fn is_blocks(tensor: &Tensor) -> bool {
+    matches!(tensor.dtype, DType::Blocks(_)) || tensor.quantizer.is_some()
 }
 
 /// A file that may be opened, and the name of the checkpoint that it leads to.
@@ -279,13 +322,8 @@ fn not_opened(name: &str, error: &ErrorText) -> Finding {
         .place(text::place(error))
 }
 
-/// Describes an open checkpoint for the page; also returns its leaves by row.
-fn describe(
-    checkpoint: &Checkpoint,
-    found: &Candidate,
-    others: Vec<u32>,
-) -> (OpenedCheckpoint, Vec<Leaf>) {
-    let leaves = checkpoint.leaves();
+/// Returns the rows of leaves.
+fn rows(checkpoint: &Checkpoint, leaves: &[Leaf]) -> Vec<Row> {
     let row = |leaf: &Leaf| {
         let mut row = share::worker::row(LeafSummary::new(checkpoint, leaf));
         // The value of a record is what its fields are.
@@ -295,15 +333,20 @@ fn describe(
         }
         row
     };
-    let rows: Vec<Row> = leaves.iter().map(row).collect();
+    leaves.iter().map(row).collect()
+}
+
+/// Describes an open checkpoint for the page, without its rows; also returns its leaves by row.
+fn describe(
+    checkpoint: &Checkpoint,
+    found: &Candidate,
+    others: Vec<u32>,
+) -> (OpenedCheckpoint, Vec<Leaf>) {
+    let leaves = checkpoint.leaves();
     let mut missing: Vec<String> =
         checkpoint.findings.iter().flat_map(|found| &found.missing).cloned().collect();
     order::natural(&mut missing);
     missing.dedup();
-    // There may be as many findings as keys, so each place is looked up in a set.
-    let wanted: HashSet<&str> = checkpoint.findings.iter().map(|found| &*found.place).collect();
-    let finding_keys: HashSet<String> =
-        rows.iter().filter(|row| wanted.contains(&*row.key)).map(|row| row.key.clone()).collect();
     let mut findings = checkpoint.findings.clone();
     // The page has a choice in the finding itself.
     for finding in findings.iter_mut().filter(|finding| finding.kind == FindingKind::Untyped) {
@@ -324,9 +367,7 @@ fn describe(
         format: info.format.name.clone(),
         facts: info.lines(View::Page),
         shards: shards(checkpoint),
-        rows: PackedRows::pack(&rows),
         findings,
-        finding_keys,
         offers,
         missing,
         model_params: info.parameters.model,

@@ -97,6 +97,9 @@ fn output(options: &ConvertOptions) -> OutputOptions {
 fn command(open: &OpenCheckpoint, options: &ConvertOptions) -> String {
     let mut words = vec!["convert".into(), open.source_name(), options.name.clone()];
     words.extend(open.read_as.dtypes().flat_map(|dtype| ["--read-as".into(), dtype.to_owned()]));
+    words.extend(options.unstack.then(|| "--unstack".to_owned()));
+    let dtype = options.dequantize.iter();
+    words.extend(dtype.flat_map(|dtype| ["--dequantize".to_owned(), dtype.clone()]));
     words.extend(output(options).arguments());
     words.extend(texts(options).arguments());
     command_line(&words)
