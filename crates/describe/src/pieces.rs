@@ -60,9 +60,11 @@ pub fn piece(tensor: &Tensor, index: usize) -> Option<Tensor> {
     found
 }
 
-/// Calls `found` with the place, the shape and the layout of each piece, in the order of the
-/// elements.
-fn each_piece(tensor: &Tensor, found: &mut dyn FnMut(Vec<u64>, Vec<u64>, &Layout)) {
+/// Receives the place, the shape and the layout of a piece.
+type PieceReceiver<'a> = dyn FnMut(Vec<u64>, Vec<u64>, &Layout) + 'a;
+
+/// Calls `found` with each piece, in the order of the elements.
+fn each_piece(tensor: &Tensor, found: &mut PieceReceiver<'_>) {
     let mut open = vec![(vec![0u64; tensor.shape.len()], tensor.shape.clone(), &tensor.layout)];
     while let Some((at, shape, layout)) = open.pop() {
         match layout {

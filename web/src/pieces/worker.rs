@@ -141,7 +141,9 @@ pub(crate) fn pieces_of(open: &OpenCheckpoint, row: u32) -> Option<TensorPieces>
         found.pieces.push(TensorPiece { at, shape, place, file, offset, bytes, copies });
     }
     let all = 0..index.names.len() as u32;
-    found.without = all.filter(|place| index.are_ranks && !used.contains(place)).collect();
+    // A rank may hold a missing piece.
+    let is_known = index.are_ranks && !used.contains(&MISSING);
+    found.without = all.filter(|place| is_known && !used.contains(place)).collect();
     Some(found)
 }
 
