@@ -120,9 +120,10 @@ Examples:
     /// Prints every leaf with a hash of its values, to compare checkpoints across formats
     #[command(after_help = "\
 Hashes are SHA-256 of the logical values (C order, little-endian). They do not depend on the
-format, on chunks or on views. A manifest covers values only: attributes of HDF5, the metadata of
-safetensors, model configurations and the names in an enumeration are not part of it. `statelens
-diff` compares those. The exit status is 1 if a value can't be read or the file is damaged.
+format, on chunks or on views. With --json, a manifest also has types: of keys, of tensors in
+Python, the names in an enumeration. Attributes of HDF5, the metadata of safetensors and model
+configurations are not part of it. `statelens diff` compares those. The exit status is 1 if a value
+can't be read or the file is damaged.
 
 Examples:
   statelens manifest --json model.pt > model.json

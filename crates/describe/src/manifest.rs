@@ -31,8 +31,13 @@
 //! - `dict`, `list`, `tuple`, `set`: empty containers.
 //!
 //! Where `types` is present (in JSON only), it has the types that these fields leave open: of dict
-//! keys that read like keys of another type (`int key`), of empty containers, of numbers in GGUF.
+//! keys that read like keys of another type (`int key`), of empty containers, of numbers in GGUF,
+//! and the names in an enumeration.
 //! Earlier manifests do not have it, and formats without such types have nothing to compare it with.
+//!
+//! If the manifest has `classes`, true, after `format`, a tensor whose class is not `torch.Tensor`
+//! or `numpy.ndarray`, that requires a gradient, or that has Python attributes, has them as `class`,
+//! a text. Only checkpoints of the same format are compared with it, because others do not have them.
 //!
 //! Bytes that can't be read have `error` with the reason instead of the hash.
 //!
@@ -46,14 +51,15 @@ use std::collections::HashMap;
 
 use sha2::{Digest, Sha256};
 use statelens_checkpoint::{
-    Checkpoint, Int, Leaf, Progress, Quantizer, Result, Sparse, Tensor, TensorId, Text, Value,
-    ValueId, float_repr, hex, shape_text,
+    Checkpoint, Int, Leaf, Progress, PythonTypes, Quantizer, Result, Sparse, Tensor, TensorId,
+    Text, Value, ValueId, float_repr, hex, shape_text,
 };
 use statelens_tensor::{BUFFER, Buffer, InOrder, drive};
 use statelens_values::Json;
 use statelens_values::reading::{Hashed, Hashing, Readable, TakesHashes, missing, tensors_of};
 
 use crate::contents::{contents_hash, is_text_complete};
+use crate::exact::tensor_class_text;
 use crate::text::MISSING;
 use crate::{dtype_of, fields_text, text_of, type_name, types_text};
 
@@ -128,6 +134,9 @@ impl<'a> ManifestWriter<'a> {
             json.name("version").str(&checkpoint.format.version);
             json.name("producer").str(&checkpoint.format.producer);
         });
+        if checkpoint.format.traits.python_types != PythonTypes::None {
+            json.name("classes").bool(true);
+        }
         json.name("entries").open('[');
         Self::writing(checkpoint, leaves, Some(json), out)
     }
@@ -390,8 +399,11 @@ fn entry(json: &mut Json, checkpoint: &Checkpoint, leaf: &Leaf, alias: bool, fac
     }
 }
 
-/// Writes the types that the other fields leave open.
+/// Writes the types that the other fields leave open, and the class of a tensor.
 fn types(json: &mut Json, checkpoint: &Checkpoint, leaf: &Leaf) {
+    if let Some(class) = tensor_class_text(checkpoint, leaf.target) {
+        json.name("class").str(&class);
+    }
     if let Some(types) = types_text(checkpoint, leaf) {
         json.name("types").str(&types);
     }
@@ -502,7 +514,7 @@ mod tests {
     use super::*;
     use statelens_checkpoint::{
         Builder, DType, Dict, DictKey, FileSet, Finding, FormatInfo, Global, Layout, Limits, List,
-        Memory, Opaque, PythonTypes, Span, Unwatched,
+        Memory, Opaque, Span, TensorClass, Unwatched,
     };
 
     /// Returns a checkpoint whose root is a dict of these entries; ids count from 0 in order.
@@ -655,6 +667,36 @@ mod tests {
             lines(&edit.rebuild(&plain).unwrap())
         };
         assert_ne!(with_scale(0.5), with_scale(0.25));
+    }
+
+    #[test]
+    fn has_classes_of_tensors_and_names_in_enumerations() {
+        let class = |change: &dyn Fn(&mut Tensor)| {
+            let mut tensor = Tensor::new(DType::F32, vec![2], span(8));
+            change(&mut tensor);
+            let (_, manifest) =
+                manifest(&checkpoint(vec![tensor], vec![("w", Value::Tensor(TensorId(0)))]));
+            assert_eq!(manifest["classes"], true);
+            manifest["entries"][0]["class"].clone()
+        };
+        assert!(class(&|_| {}).is_null());
+        assert_eq!(class(&|tensor| tensor.requires_grad = true), "requires_grad");
+        let parameter = class(&|tensor| {
+            (tensor.class, tensor.requires_grad) = (TensorClass::Parameter, true);
+        });
+        assert_eq!(parameter, "torch.nn.Parameter, requires_grad");
+        let types = |names: &str| {
+            let mut builder = Builder::new(&Limits::default());
+            let id = builder.push_tensor(Tensor::new(DType::I8, vec![8], span(8))).unwrap();
+            let value = builder.push(Value::Tensor(id)).unwrap();
+            builder.set_raw_attributes(value, vec![("(datatype)".into(), names.into())]);
+            let files = FileSet::single("x", Memory::from(vec![0; 8]));
+            let format = FormatInfo::default();
+            let checkpoint = builder.finish(value, format, files, Vec::new()).unwrap();
+            manifest(&checkpoint).1["entries"][0]["types"].clone()
+        };
+        assert_eq!(types("enum of int8 (A = 0)"), "enum of int8 (A = 0)");
+        assert!(types("record (a int8)").is_null());
     }
 
     #[test]

@@ -78,14 +78,14 @@ pub fn type_name(checkpoint: &Checkpoint, id: ValueId) -> Option<String> {
             DictClass::Counter => "collections.Counter".into(),
             DictClass::Other(global) | DictClass::Object(global) => global.to_string(),
         },
-        Value::Tensor(_) => match &checkpoint.tensor_of(id)?.1.class {
+        Value::Array(array) if array.scalar => {
+            format!("numpy.{}", checkpoint.tensor_of(id)?.1.dtype.name())
+        }
+        Value::Tensor(_) | Value::Array(_) => match &checkpoint.tensor_of(id)?.1.class {
             TensorClass::Tensor => return None,
             TensorClass::Parameter => "torch.nn.Parameter".into(),
             TensorClass::Other(name) => name.to_lossy().into_owned(),
         },
-        Value::Array(array) if array.scalar => {
-            format!("numpy.{}", checkpoint.tensor_of(id)?.1.dtype.name())
-        }
         _ => return None,
     })
 }

@@ -18,6 +18,8 @@ pub struct ManifestEntry {
     pub sha256: Option<String>,
     /// The types that the other fields leave open.
     pub types: Option<String>,
+    /// What Python knows of a tensor besides its values, if that is more than its kind.
+    pub class: Option<String>,
     /// Whether the manifest says that this is a link to another leaf.
     pub alias: bool,
     /// All other fields in order: the name, and the value as JSON without spaces.
@@ -31,25 +33,42 @@ pub fn read_entry(text: &[u8]) -> Result<ManifestEntry> {
     Ok(entry)
 }
 
-pub fn read(text: &[u8]) -> Result<Vec<ManifestEntry>> {
+/// Reads a manifest. Also returns the id of the format whose classes it has, if it has classes.
+pub fn read(text: &[u8]) -> Result<(Vec<ManifestEntry>, Option<String>)> {
     // Keys may be strings that are not valid Unicode.
     let mut json = Parser::lenient(text);
-    let mut entries = Vec::new();
+    let (mut entries, mut format, mut has_classes) = (Vec::new(), None, false);
     if text.trim_ascii_start().starts_with(b"[") {
         list(&mut json, &mut entries)?;
         json.end()?;
-        return Ok(entries);
+        return Ok((entries, None));
     }
     json.object()?;
     let mut first = true;
     while let Some(name) = json.entry(&mut first)? {
-        match name == "entries" {
-            true => list(&mut json, &mut entries)?,
-            false => json.skip()?,
+        match name.to_lossy().as_ref() {
+            "entries" => list(&mut json, &mut entries)?,
+            "format" => format = format_name(&json.compact()?),
+            "classes" => has_classes = json.compact()? == "true",
+            _ => json.skip()?,
         }
     }
     json.end()?;
-    Ok(entries)
+    Ok((entries, format.filter(|_| has_classes)))
+}
+
+/// Returns the member `name` of an object.
+fn format_name(text: &str) -> Option<String> {
+    let mut json = Parser::lenient(text.as_bytes());
+    json.object().ok()?;
+    let mut first = true;
+    while let Some(name) = json.entry(&mut first).ok()? {
+        if name == "name" {
+            return Some(json.text().ok()?.to_string());
+        }
+        json.skip().ok()?;
+    }
+    None
 }
 
 fn list(json: &mut Parser<'_>, entries: &mut Vec<ManifestEntry>) -> Result<()> {
@@ -69,6 +88,7 @@ fn entry(json: &mut Parser<'_>) -> Result<ManifestEntry> {
         shape: None,
         sha256: None,
         types: None,
+        class: None,
         alias: false,
         rest: Vec::new(),
     };
@@ -82,6 +102,7 @@ fn entry(json: &mut Parser<'_>) -> Result<ManifestEntry> {
             "dtype" => entry.dtype = Some(text(json)?),
             "sha256" => entry.sha256 = Some(text(json)?),
             "types" => entry.types = Some(text(json)?),
+            "class" => entry.class = Some(text(json)?),
             "shape" => {
                 let (mut shape, mut first) = (Vec::new(), true);
                 json.array()?;
@@ -118,11 +139,14 @@ mod tests {
         let text = br#"{"statelens":1,"format":{"name":"x"},"entries":[
             {"key":"a.b","kind":"tensor","dtype":"float32","shape":[2,3],"nbytes":24,"sha256":"00"},
             {"key":"n","kind":"int","value":"3"}]}"#;
-        let entries = read(text).unwrap();
+        let (entries, classes_of) = read(text).unwrap();
+        assert_eq!(classes_of, None);
         assert_eq!(entries[0].shape, Some(vec![2, 3]));
         assert_eq!((entries[1].kind.as_str(), &entries[1].dtype), ("int", &None));
         assert_eq!(entries[1].rest, [("value".to_owned(), "\"3\"".to_owned())]);
-        assert_eq!(read(br#"[{"key":"a","kind":"none","value":"None"}]"#).unwrap().len(), 1);
+        assert_eq!(read(br#"[{"key":"a","kind":"none","value":"None"}]"#).unwrap().0.len(), 1);
+        let with_classes = br#"{"format":{"version":"3","name":"x"},"classes":true,"entries":[]}"#;
+        assert_eq!(read(with_classes).unwrap(), (Vec::new(), Some("x".to_owned())));
         for text in [&b"{\"entries\":[{\"key\":3}]}"[..], b"[{}", b"{} x"] {
             assert!(read(text).is_err());
         }

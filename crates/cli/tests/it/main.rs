@@ -9,6 +9,7 @@
 
 mod action;
 mod adapters;
+mod array_classes;
 mod attacks;
 #[cfg(unix)]
 mod bad_inputs;
@@ -35,8 +36,9 @@ mod model_casts;
 mod model_checkpoint;
 mod model_config;
 mod model_layouts;
-mod one_answer;
 #[cfg(unix)]
+mod odd_names;
+mod one_answer;
 mod outputs;
 mod quantised;
 #[cfg(feature = "http")]

@@ -43,7 +43,7 @@ pub fn parse_reference(text: &[u8]) -> Result<Option<Vec<Expected>>> {
     let start = text.trim_ascii_start();
     if start.starts_with(b"{") || start.starts_with(b"[") {
         // JSON that is not a manifest may be the index of a sharded checkpoint.
-        let entries = manifest::read(text)?;
+        let (entries, _) = manifest::read(text)?;
         let expected = entries.into_iter().map(|entry| Expected {
             key: entry.key.to_lossy().into_owned(),
             dtype: entry.dtype,

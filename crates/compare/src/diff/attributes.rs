@@ -59,12 +59,13 @@ pub(super) fn attributes(
     pairs
 }
 
-/// Returns whether a checkpoint has metadata that [`attributes`] compares.
+/// Returns whether a checkpoint has metadata that [`attributes`] compares and that a manifest does
+/// not have. It has the types of values, the names in enumerations, and attributes of tensors.
 pub(crate) fn has_attributes(checkpoint: &Checkpoint) -> bool {
     let has_own = |id: ValueId| {
         checkpoint.format.has_user_attributes()
-            && own(checkpoint, id).keys().any(|name| **name != STORED_TYPE)
-            || !checkpoint.named_attributes(id).is_empty()
+            && own(checkpoint, id).keys().any(|name| !name.as_bytes().starts_with(b"("))
+            || checkpoint.tensor_of(id).is_none() && !checkpoint.named_attributes(id).is_empty()
     };
     (0..checkpoint.values().len() as u32).map(ValueId).any(has_own)
 }

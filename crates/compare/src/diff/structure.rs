@@ -47,8 +47,9 @@ pub(super) fn structure(
     }
 }
 
-/// Compares the paths of matched leaves: the types of dict keys, torch's `requires_grad`, and if `exact`, also their nesting
-/// and the classes of tensors. The differences come after those of leaves.
+/// Compares the paths of matched leaves: the types of dict keys, torch's `requires_grad`, the
+/// classes of arrays, and if `exact`, also their nesting and the classes of tensors. The differences
+/// come after those of leaves.
 pub(super) fn paths(
     [(left, of_left), (right, of_right)]: [Side<'_>; 2],
     matches: &[Option<usize>],
@@ -76,6 +77,18 @@ pub(super) fn paths(
             };
             differ(l.flat.clone(), "", text(one), text(two));
         }
+        let (one, two) = (left.value(l.target), right.value(r.target));
+        // A matrix multiplies where other arrays do not.
+        let are_arrays = matches!((one, two), (Value::Array(_), Value::Array(_)));
+        let has_classes = exact || are_arrays && left.format.id == right.format.id;
+        if has_classes
+            && one.kind() == two.kind()
+            && let (Some(one), Some(two)) =
+                (tensor_class(left, l.target), tensor_class(right, r.target))
+            && one != two
+        {
+            differ(l.flat.clone(), "class", one, two);
+        }
         let (one, two) = (&l.key.parts, &r.key.parts);
         if !exact && one == two {
             continue;
@@ -100,20 +113,18 @@ pub(super) fn paths(
                 differ(key, "key", a.kind().to_owned(), b.kind().to_owned());
             }
         }
-        let of = |checkpoint: &Checkpoint, leaf: &Leaf| match checkpoint.value(leaf.target) {
-            Value::Tensor(_) => type_name(checkpoint, leaf.target).unwrap_or("torch.Tensor".into()),
-            Value::Array(array) => {
-                if array.scalar { "numpy scalar" } else { "numpy.ndarray" }.into()
-            }
-            value => value.kind().to_owned(),
-        };
-        if exact && left.value(l.target).kind() == right.value(r.target).kind() {
-            let (one, two) = (of(left, l), of(right, r));
-            if one != two {
-                differ(l.flat.clone(), "class", one, two);
-            }
-        }
     }
+}
+
+/// Returns the class of a tensor or an array.
+fn tensor_class(checkpoint: &Checkpoint, id: ValueId) -> Option<String> {
+    let plain = match checkpoint.value(id) {
+        Value::Array(array) if array.scalar => return Some("numpy scalar".to_owned()),
+        Value::Tensor(_) => "torch.Tensor",
+        Value::Array(_) => "numpy.ndarray",
+        _ => return None,
+    };
+    Some(type_name(checkpoint, id).unwrap_or_else(|| plain.to_owned()))
 }
 
 /// Returns the classes of the containers that are not empty, by key.

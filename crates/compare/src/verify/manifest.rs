@@ -12,7 +12,12 @@ use super::report::{Problem, Trouble};
 #[derive(Debug, Clone, PartialEq)]
 pub enum Manifest {
     /// Entries from JSON.
-    Entries(Vec<ManifestEntry>),
+    Entries {
+        /// One entry per leaf.
+        entries: Vec<ManifestEntry>,
+        /// The id of the format whose classes of tensors the entries have, if they have them.
+        classes_of: Option<String>,
+    },
     /// In lines of four columns: hash or value, kind or dtype, shape, key.
     Lines(Vec<[String; 4]>),
 }
@@ -28,7 +33,7 @@ impl Manifest {
         let is_line = first.split(|byte| *byte == b'\t').count() == 4;
         let is_json = matches!(text.trim_ascii_start().first(), Some(b'{' | b'['));
         if is_json && !is_line {
-            let entries = manifest::read(text).map_err(advised)?;
+            let (entries, classes_of) = manifest::read(text).map_err(advised)?;
             let tensors = |entry: &&ManifestEntry| entry.shape.is_some();
             let described = |entry: &ManifestEntry| {
                 let known = |name: &str| entry.rest.iter().any(|(field, _)| field == name);
@@ -40,7 +45,7 @@ impl Manifest {
             if !entries.iter().filter(tensors).all(described) {
                 return Err(refused("this is not a manifest: it has no hashes"));
             }
-            return Ok(Self::Entries(entries));
+            return Ok(Self::Entries { entries, classes_of });
         }
         let text = std::str::from_utf8(text)
             .map_err(|_| refused("this is not a manifest: it is neither JSON nor text"))?;
@@ -64,14 +69,14 @@ impl Manifest {
     /// Returns the number of entries.
     fn len(&self) -> usize {
         match self {
-            Self::Entries(entries) => entries.len(),
+            Self::Entries { entries, .. } => entries.len(),
             Self::Lines(lines) => lines.len(),
         }
     }
 
     fn key(&self, index: usize) -> Text {
         match self {
-            Self::Entries(entries) => {
+            Self::Entries { entries, .. } => {
                 entries.get(index).map_or_else(|| "".into(), |entry| entry.key.clone())
             }
             Self::Lines(lines) => {
@@ -101,7 +106,7 @@ pub(super) fn compare(
     for leaf in leaves {
         let key = leaf.flat.to_lossy();
         let wanted = match manifest {
-            Manifest::Entries(_) => by_key.get_mut(&leaf.flat),
+            Manifest::Entries { .. } => by_key.get_mut(&leaf.flat),
             Manifest::Lines(_) => {
                 by_key.get_mut(&Text::from(statelens_checkpoint::visible(&key).as_str()))
             }
@@ -112,10 +117,11 @@ pub(super) fn compare(
         };
         met[index] = true;
         let found = match manifest {
-            Manifest::Entries(entries) => {
+            Manifest::Entries { entries, classes_of } => {
                 let wanted = &entries[index];
                 let own = manifest::read_entry(known.json(leaf, wanted.alias).as_bytes())?;
-                entry(&key, wanted, &own)
+                let has_classes = classes_of.as_deref() == Some(checkpoint.format.id);
+                entry(&key, wanted, &own, has_classes)
             }
             Manifest::Lines(lines) => columns(&key, &lines[index], &known.columns(leaf)),
         };
@@ -130,8 +136,14 @@ pub(super) fn compare(
     Ok((matching, problems))
 }
 
-/// Returns the first difference between two entries.
-fn entry(key: &str, wanted: &ManifestEntry, own: &ManifestEntry) -> Option<Problem> {
+/// Returns the first difference between two entries. The classes of tensors are compared if both
+/// sides have them.
+fn entry(
+    key: &str,
+    wanted: &ManifestEntry,
+    own: &ManifestEntry,
+    has_classes: bool,
+) -> Option<Problem> {
     let shape = |shape: &Option<Vec<u64>>| {
         shape
             .as_ref()
@@ -149,6 +161,10 @@ fn entry(key: &str, wanted: &ManifestEntry, own: &ManifestEntry) -> Option<Probl
         return Some(problem(key, what, &wanted, &own));
     }
     if wanted.rest == own.rest {
+        if has_classes && wanted.class != own.class {
+            let [wanted, own] = [wanted, own].map(|entry| entry.class.as_deref().unwrap_or("none"));
+            return Some(problem(key, "its class differs", wanted, own));
+        }
         return types(key, &wanted.types, &own.types);
     }
     let text = |rest: &[(String, String)]| {
@@ -162,7 +178,13 @@ fn entry(key: &str, wanted: &ManifestEntry, own: &ManifestEntry) -> Option<Probl
 /// formats without such types do not.
 fn types(key: &str, wanted: &Option<String>, own: &Option<String>) -> Option<Problem> {
     let (wanted, own) = (wanted.as_ref()?, own.as_ref()?);
-    (wanted != own).then(|| problem(key, "its types differ", &shortened(wanted), &shortened(own)))
+    // Lists of names may differ far behind their start.
+    let same = wanted.chars().zip(own.chars()).take_while(|(one, other)| one == other).count();
+    let from = |text: &str| match text.char_indices().nth(same.saturating_sub(40)) {
+        Some((start, _)) if start > 0 => format!("…{}", shortened(&text[start..])),
+        _ => shortened(text),
+    };
+    (wanted != own).then(|| problem(key, "its types differ", &from(wanted), &from(own)))
 }
 
 fn columns(key: &str, wanted: &[String; 4], own: &[String; 4]) -> Option<Problem> {

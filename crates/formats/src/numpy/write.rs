@@ -125,7 +125,12 @@ impl NumpyWriter<'_> {
         }
         match self.source.value(leaf.target) {
             Value::Tensor(tensor) => self.tensor(key, *tensor),
-            Value::Array(array) => self.tensor(key, array.tensor),
+            Value::Array(array) => {
+                if matches!(self.source.tensor(array.tensor)?.class, TensorClass::Other(_)) {
+                    self.losses.add(losses::SUBARRAY, key);
+                }
+                self.elements(key, array.tensor)
+            }
             Value::Sparse(sparse) => {
                 self.losses.add(losses::SPARSE, key);
                 for (part, id) in &sparse.parts {
@@ -140,12 +145,16 @@ impl NumpyWriter<'_> {
     }
 
     fn tensor(&mut self, key: &str, id: TensorId) -> Result<()> {
+        self.lose_class(key, self.source.tensor(id)?);
+        self.elements(key, id)
+    }
+
+    fn elements(&mut self, key: &str, id: TensorId) -> Result<()> {
         let tensor = self.source.tensor(id)?;
         if let Layout::Missing(why) = &tensor.layout {
             return Err(Error::refused(format!("there is no data to write: {why}"))
                 .advice(advice::exclude()));
         }
-        self.lose_class(key, tensor);
         let (descr, further) = match bits(&tensor.dtype) {
             Some((code, further, kind)) => {
                 self.losses.add(kind, key);

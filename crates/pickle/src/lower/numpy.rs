@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use statelens_checkpoint::{
-    ByteOrder, DType, DictKey, Field, Form, Global, Grade, Layout, Strided, Tensor, Value,
-    fortran_strides,
+    ByteOrder, DType, DictKey, Field, Form, Global, Grade, Layout, Strided, Tensor, TensorClass,
+    Value, fortran_strides,
 };
 
 use super::objects::{Fields, object_of, opaque_of};
@@ -44,21 +44,23 @@ impl Lowering<'_> {
                 | "numpy._core._multiarray_umath",
                 name,
             ) => match (name, args) {
-                ("_reconstruct", _) => self.array(self.pickle.state(id)?),
+                ("_reconstruct", args) => self.array(args.first().copied(), self.pickle.state(id)?),
                 ("scalar", [dtype, data]) => self.scalar(*dtype, *data),
                 _ => None,
             },
             // `_create_array(_reconstruct, arguments, state)`: a matrix, or an array of records.
             (_, "_create_array") if is_dill(&global) => {
-                let [function, _args, state, ..] = args else { return None };
+                let [function, args, state, ..] = args else { return None };
                 let function = self.pickle.global(*function)?;
-                (&*function.name == "_reconstruct").then(|| self.array(*state))?
+                let class = self.pickle.sequence(*args).and_then(|args| args.first()).copied();
+                (&*function.name == "_reconstruct").then(|| self.array(class, *state))?
             }
             ("numpy.ma.core" | "numpy.ma", "_mareconstruct") => self.masked(self.pickle.state(id)?),
             ("numpy.core.numeric" | "numpy._core.numeric", "_frombuffer") => {
                 let [data, dtype, shape, order] = args else { return None };
                 let fortran = self.pickle.str(*order)? == "F";
-                self.dense(*dtype, *shape, *data, fortran)
+                let array = self.dense(*dtype, *shape, *data, fortran)?;
+                Some(self.described(array, None, *dtype))
             }
             _ => None,
         }
@@ -66,13 +68,14 @@ impl Lowering<'_> {
 
     pub(super) fn array_tensor(&mut self, id: NodeId) -> Option<Tensor> {
         match self.numpy(id)? {
-            LoweredNode::Parts(Assembly::Array { tensor, scalar: false }, _) => Some(*tensor),
+            LoweredNode::Parts(Assembly::Array { tensor, scalar: false }, _)
+            | LoweredNode::With(Assembly::Array { tensor, scalar: false }, ..) => Some(*tensor),
             _ => None,
         }
     }
 
-    /// Recognises an array by the state of `_reconstruct(ndarray, (0,), b'b')`.
-    fn array(&mut self, state: NodeId) -> Option<LoweredNode> {
+    /// Recognises an array by the class and the state of `_reconstruct(ndarray, (0,), b'b')`.
+    fn array(&mut self, class: Option<NodeId>, state: NodeId) -> Option<LoweredNode> {
         let state = self.pickle.sequence(state)?;
         let [_version, shape, dtype, fortran, data] = state else { return None };
         let fortran = matches!(self.pickle.node(*fortran), Node::Bool(true) | Node::Int(_))
@@ -81,7 +84,46 @@ impl Lowering<'_> {
         if element.objects {
             return self.object_array(*shape, *dtype, *data);
         }
-        self.dense(*dtype, *shape, *data, fortran)
+        let array = self.dense(*dtype, *shape, *data, fortran)?;
+        Some(self.described(array, class, *dtype))
+    }
+
+    /// Adds to an array its class, and the metadata of its dtype as attributes.
+    fn described(&self, array: LoweredNode, class: Option<NodeId>, dtype: NodeId) -> LoweredNode {
+        let LoweredNode::Parts(Assembly::Array { mut tensor, scalar }, parts) = array else {
+            return array;
+        };
+        tensor.class = class.and_then(|class| self.subclass(class)).unwrap_or_default();
+        let assembly = Assembly::Array { tensor, scalar };
+        match self.metadata(dtype) {
+            Some(metadata) => LoweredNode::With(assembly, parts, metadata),
+            None => LoweredNode::Parts(assembly, parts),
+        }
+    }
+
+    /// Returns the class of an array, unless it is `numpy.ndarray`, or `numpy.memmap`, which is one
+    /// once it is pickled. NumPy's own classes have had other modules, such as
+    /// `numpy.matrixlib.defmatrix`.
+    fn subclass(&self, id: NodeId) -> Option<TensorClass> {
+        let global = self.pickle.global(id)?;
+        let is_own = &*global.module == "numpy" || global.module.starts_with("numpy.");
+        Some(TensorClass::Other(match (is_own, &*global.name) {
+            (true, "ndarray" | "memmap") => return None,
+            (true, name) => format!("numpy.{name}").into(),
+            (false, _) => global.to_string().into(),
+        }))
+    }
+
+    /// Returns the `metadata` of a dtype, a dict that is not empty. In the state of a date, it is
+    /// together with the unit.
+    fn metadata(&self, dtype: NodeId) -> Option<NodeId> {
+        let state = self.pickle.sequence(self.pickle.state(dtype)?)?;
+        let metadata = *state.get(8)?;
+        let metadata = match self.pickle.sequence(metadata) {
+            Some([metadata, _unit]) => *metadata,
+            _ => metadata,
+        };
+        self.pickle.dict(metadata).filter(|entries| !entries.is_empty()).map(|_| metadata)
     }
 
     /// Recognises an array with a mask, by the state of `_mareconstruct(MaskedArray, ndarray, (0,),

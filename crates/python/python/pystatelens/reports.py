@@ -413,6 +413,7 @@ class Manifest(TypedDict):
 
     statelens: int
     format: dict[str, str]
+    classes: NotRequired[bool]
     entries: list[dict[str, Any]]
 
 

@@ -34,6 +34,8 @@ pub(super) const QUANTIZER: LossKind = LossCode::Quantizer.lost(
 );
 pub(super) const SUBCLASS: LossKind =
     LossCode::TensorClass.lost("tensors of other classes become plain arrays", FLAT);
+pub(super) const SUBARRAY: LossKind = LossCode::TensorClass
+    .harmless("arrays of other classes, such as `numpy.matrix`, become plain arrays", FLAT);
 pub(super) const SPARSE: LossKind = LossCode::Sparse
     .lost("sparse tensors become an array for each of their parts", "NumPy has no sparse arrays.");
 pub(super) const OUTSIDE: LossKind = LossCode::NameEscaped.lost(

@@ -175,13 +175,11 @@ impl Sorter<'_> {
             self.lose_dtype(&tensor.dtype, name);
             return Ok(());
         }
-        match &tensor.class {
-            TensorClass::Tensor => {}
-            TensorClass::Parameter => self.lose(PARAMETER, name),
-            TensorClass::Other(_) => self.lose(SUBCLASS, name),
-        }
-        if let Value::Array(array) = self.source.value(self.source.resolve(id)) {
-            self.lose(if array.scalar { SCALAR } else { ARRAY }, name);
+        match (self.source.value(self.source.resolve(id)), &tensor.class) {
+            (Value::Array(array), _) => self.lose(if array.scalar { SCALAR } else { ARRAY }, name),
+            (_, TensorClass::Tensor) => {}
+            (_, TensorClass::Parameter) => self.lose(PARAMETER, name),
+            (_, TensorClass::Other(_)) => self.lose(SUBCLASS, name),
         }
         self.found.push((name.clone(), tensor_id));
         Ok(())
