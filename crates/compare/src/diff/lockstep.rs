@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use statelens_checkpoint::{Checkpoint, DType, FileSet, Result, Tensor};
-use statelens_tensor::{Machine, Need, Pour};
+use statelens_tensor::{Cast, Machine, Need, Pour};
 
 /// Maximum memory of each of the two gathers, in bytes.
 const BUDGET: usize = 8 << 20;
@@ -36,15 +36,36 @@ pub struct Both<T> {
 struct SideStream {
     pour: Pour<Vec<u8>>,
     size: usize,
+    /// The cast of a tensor that is cast already: its values are those of its own dtype.
+    cast: Option<(Cast, Vec<u8>)>,
 }
 
 impl SideStream {
     fn new(of: &Checkpoint, tensor: &Tensor, dtype: &DType, range: Range<u64>) -> Result<Self> {
         let mut tensor = tensor.clone();
-        tensor.dtype = dtype.clone();
+        let is_cast = tensor.dtype != tensor.stored && tensor.dtype != *dtype;
+        let cast = match is_cast {
+            true => Some((Cast::new(&tensor.dtype, dtype)?, Vec::new())),
+            false => {
+                tensor.dtype = dtype.clone();
+                None
+            }
+        };
         let pour = Pour::new(&of.files, &tensor, range, BUDGET, Vec::new())?;
         let size = usize::try_from(tensor.dtype.itemsize().max(1)).unwrap_or(usize::MAX);
-        Ok(Self { pour, size })
+        Ok(Self { pour, size, cast })
+    }
+
+    /// Returns the first elements, `len` bytes before the cast.
+    fn elements(&mut self, len: usize) -> &[u8] {
+        let bytes = &self.pour.into[..len];
+        match &mut self.cast {
+            None => bytes,
+            Some((cast, out)) => {
+                cast.run(bytes, out);
+                out
+            }
+        }
     }
 }
 
@@ -67,16 +88,16 @@ impl<T: Taker> Both<T> {
     /// Passes on the elements that both sides have.
     fn hand_over(&mut self) {
         let (left, right) = (&mut self.left, &mut self.right);
-        let (of_left, of_right) = (&mut left.pour.into, &mut right.pour.into);
-        let count = (of_left.len() / left.size).min(of_right.len() / right.size);
+        let count = |side: &SideStream| side.pour.into.len() / side.size;
+        let count = count(left).min(count(right));
         if count == 0 {
             return;
         }
-        let (left, right) = (count * left.size, count * right.size);
-        self.taker.take(&of_left[..left], &of_right[..right]);
-        of_left.drain(..left);
-        of_right.drain(..right);
-        self.done = self.done.saturating_add((left + right) as u64);
+        let (of_left, of_right) = (count * left.size, count * right.size);
+        self.taker.take(left.elements(of_left), right.elements(of_right));
+        left.pour.into.drain(..of_left);
+        right.pour.into.drain(..of_right);
+        self.done = self.done.saturating_add((of_left + of_right) as u64);
     }
 
     /// Returns whether the right side is read next: the side that is behind is, so that the other's

@@ -16,6 +16,8 @@ pub(super) enum TestLeaf {
     /// A tensor whose bytes are in the file.
     Of(DType, Vec<u64>, Vec<u8>),
     Array(DType, Vec<u64>, Vec<u8>),
+    /// A vector of float32 that is cast.
+    Cast(Vec<f32>, DType),
     Missing,
 }
 
@@ -34,13 +36,21 @@ pub(super) fn checkpoint(entries: Vec<(&str, TestLeaf)>) -> Arc<Checkpoint> {
         let mut tensor = |dtype, shape, bytes: Vec<u8>| {
             let span = Span { file: id, offset: data.len() as u64, len: bytes.len() as u64 };
             data.extend(bytes);
-            builder.push_tensor(Tensor::new(dtype, shape, Layout::Span(span))).unwrap()
+            Tensor::new(dtype, shape, Layout::Span(span))
         };
         let value = match leaf {
             TestLeaf::Plain(value) => value,
-            TestLeaf::Of(dtype, shape, bytes) => Value::Tensor(tensor(dtype, shape, bytes)),
+            TestLeaf::Of(dtype, shape, bytes) => {
+                Value::Tensor(builder.push_tensor(tensor(dtype, shape, bytes)).unwrap())
+            }
+            TestLeaf::Cast(values, dtype) => {
+                let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+                let stored = tensor(DType::F32, vec![values.len() as u64], bytes);
+                Value::Tensor(builder.push_tensor(Tensor { dtype, ..stored }).unwrap())
+            }
             TestLeaf::Array(dtype, shape, bytes) => {
-                Value::Array(Array { tensor: tensor(dtype, shape, bytes), scalar: false })
+                let tensor = builder.push_tensor(tensor(dtype, shape, bytes)).unwrap();
+                Value::Array(Array { tensor, scalar: false })
             }
             TestLeaf::Missing => {
                 let gone = Tensor::new(DType::F32, vec![1], Layout::Missing("gone".into()));
@@ -79,6 +89,26 @@ fn fed(
     let (done, total) = comparison.progress();
     assert_eq!(done, total);
     comparison.into_report()
+}
+
+/// The values of a tensor that is cast are those after the cast.
+#[test]
+fn casts_are_compared_after_the_cast() {
+    let values = || vec![1.0f32, 1.001, -2.003];
+    let rounded = || f32s(&[1.0, 1.0, -2.0]);
+    let cast = || TestLeaf::Cast(values(), DType::BF16);
+    for equal in [
+        run(vec![("w", cast())], vec![("w", cast())], DiffOptions::default()),
+        run(
+            vec![("w", cast())],
+            vec![("w", rounded())],
+            DiffOptions { ignore_dtype: true, ..DiffOptions::default() },
+        ),
+    ] {
+        assert_eq!(texts(&equal), [""; 0]);
+    }
+    let exact = run(vec![("w", rounded())], vec![("w", f32s(&values()))], DiffOptions::default());
+    assert_eq!(texts(&exact).len(), 1);
 }
 
 fn texts(report: &ComparisonReport) -> Vec<String> {
