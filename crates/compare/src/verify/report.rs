@@ -195,8 +195,8 @@ impl NonFiniteTensor {
     /// Describes the counts: `3 NaN, 1 infinite of 4,096 elements, first at [0, 5]`.
     pub fn text(&self) -> String {
         let counts = non_finite_counts(self.nan, self.inf);
-        let elements = grouped(self.params);
-        format!("{counts} of {elements} elements, first at {}", shape_text(&self.first))
+        let elements = counted(self.params, "element");
+        format!("{counts} of {elements}, first at {}", shape_text(&self.first))
     }
 }
 

@@ -81,7 +81,7 @@ impl Tally {
         }
         let size = match &self.numbers {
             ElementNumbers::Without => return,
-            ElementNumbers::Floats(bits, _) => bits.size,
+            ElementNumbers::Floats(bits, numbers) => bits.size * (*numbers).max(1) as usize,
             ElementNumbers::Unit(unit) => unit.size,
         };
         if !self.waiting.is_empty() {
@@ -100,7 +100,7 @@ impl Tally {
         self.waiting.extend_from_slice(&bytes[whole..]);
     }
 
-    /// Counts complete numbers or units.
+    /// Counts complete elements or units.
     fn count(&mut self, bytes: &[u8]) {
         let (bits, numbers) = match std::mem::replace(&mut self.numbers, ElementNumbers::Without) {
             ElementNumbers::Floats(bits, numbers) => (bits, numbers),
@@ -133,7 +133,13 @@ impl Tally {
         }
         let (nan, inf) = unit.count(bytes);
         let found = match unit.block {
-            None => NonFinite { nan, inf, first: Some(start), lost: 0 },
+            // One element, whichever of its fields are odd.
+            None => NonFinite {
+                nan: u64::from(nan > 0),
+                inf: u64::from(nan == 0 && inf > 0),
+                first: Some(start),
+                lost: 0,
+            },
             Some(block) => match dequantized_block(block, bytes) {
                 Some(values) => {
                     let mut found = NonFinite::default();
@@ -161,18 +167,23 @@ impl Tally {
         numbers: &[[u8; N]],
         bits: impl Fn([u8; N]) -> u64,
     ) {
+        let per_element = per_element.max(1);
         // Nearly all blocks are finite, so each is first checked in one pass.
         for block in numbers.chunks(1024) {
-            let is_odd = |number: &[u8; N]| float_bits.class(bits(*number)) != NumberClass::Finite;
+            let class = |number: &[u8; N]| float_bits.class(bits(*number));
+            let is_odd = |number: &[u8; N]| class(number) != NumberClass::Finite;
             let odd = block.iter().fold(false, |odd, number| odd | is_odd(number));
             if odd {
-                for (index, number) in (self.at..).zip(block) {
-                    match float_bits.class(bits(*number)) {
-                        NumberClass::Finite => continue,
-                        NumberClass::Nan => self.found.nan += 1,
-                        NumberClass::Infinite => self.found.inf += 1,
+                let elements = block.chunks(per_element as usize);
+                for (index, element) in (self.at / per_element..).zip(elements) {
+                    if element.iter().any(|number| class(number) == NumberClass::Nan) {
+                        self.found.nan += 1;
+                    } else if element.iter().any(is_odd) {
+                        self.found.inf += 1;
+                    } else {
+                        continue;
                     }
-                    self.found.first.get_or_insert(index / per_element.max(1));
+                    self.found.first.get_or_insert(index);
                 }
             }
             self.at += block.len() as u64;
@@ -211,6 +222,8 @@ mod tests {
         let bytes: Vec<u8> = floats.iter().flat_map(|float| float.to_le_bytes()).collect();
         assert_eq!(count(DType::F32, &bytes), (1, 2, Some(1)));
         assert_eq!(count(DType::C64, &bytes), (1, 2, Some(0)));
+        let parts: Vec<u8> = [f32::NAN; 2].iter().flat_map(|part| part.to_le_bytes()).collect();
+        assert_eq!(count(DType::C64, &parts), (1, 0, Some(0)), "one element");
         let bytes: Vec<u8> =
             floats.iter().flat_map(|float| f64::from(*float).to_le_bytes()).collect();
         assert_eq!(count(DType::F64, &bytes), (1, 2, Some(1)));
