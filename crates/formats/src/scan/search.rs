@@ -423,15 +423,20 @@ impl<'a> Search<'a> {
         if !self.is_new(Container::Numpy, blob, at, blob.source.len() - at) {
             return Ok(());
         }
-        // A header is a dict as Python spells it; NumPy refuses everything else.
-        let first = some(&*blob.source, at + skip, 1)?;
-        if !first.iter().all(|byte| b"{( \t\n\r\x0c#\\".contains(byte)) {
+        // A header is a dict as Python spells it; NumPy refuses everything else. Python refuses
+        // sources with a NUL, which every other array has in its version: headers do not overlap.
+        let first = some(&*blob.source, at + skip, len.min(HEAD))?;
+        let begins = |byte: &u8| b"{( \t\n\r\x0c#\\".contains(byte);
+        if !first.first().is_none_or(begins) || memchr::memchr(0, &first).is_some() {
             return Ok(());
         }
         if !self.spend(len.min(MAX_HEADER) * 2 * READ) {
             return Ok(());
         }
         let header = some(&*blob.source, at + skip, len.min(MAX_HEADER))?;
+        if memchr::memchr(0, &header).is_some() {
+            return Ok(());
+        }
         let certainty = match numpy::holds_objects((prefix[6], prefix[7]), &header) {
             Some(true) => Certainty::Yes,
             Some(false) => return Ok(()),

@@ -49,3 +49,16 @@ fn limits_the_bytes_run_by_the_search() {
     let findings = scan_within("x.bin", file, &Limits::default(), 1 << 20);
     assert!(ends_early(&findings), "{findings:?}");
 }
+
+/// Python refuses a header with a NUL, which the next array has: none is read that reaches into it.
+#[test]
+fn headers_of_arrays_are_read_once() {
+    for file in [
+        b"\x93NUMPY\x01\0\xff\xff{   ".repeat(10_000),
+        b"\x93NUMPY\x02\0\xff\xff\0\0{".repeat(10_000),
+    ] {
+        // 20,000 units for each place, but not two for each byte of a header of 64 KB.
+        let findings = scan_within("x.bin", file, &Limits::default(), 1 << 28);
+        assert!(!ends_early(&findings), "{findings:?}");
+    }
+}
