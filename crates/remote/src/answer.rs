@@ -40,6 +40,9 @@ pub struct Identity {
     pub etag: Option<String>,
     /// The date of the last change.
     pub modified: Option<String>,
+    /// Whether the server names the part that it sends, in `Content-Range`. A page does not see that
+    /// header from another site that does not expose it.
+    pub names_parts: bool,
 }
 
 /// How a file can be read, according to the first response.
@@ -153,13 +156,14 @@ pub fn begin(address: &Address, head: &Head, got: u64, wanted: u64, most: u64) -
         (true, _, Some(len)) if got != sent(len) => {
             Verdict::Retry(None, ended(host, got, sent(len), 0))
         }
-        (true, ..) if head.start.is_some_and(|start| start != 0) => Verdict::Stop(Error::io(
-            format!("{host} sent a different range than the requested one"),
-        )),
+        (true, _, Some(_)) if head.start != Some(0) => Verdict::Stop(Error::io(format!(
+            "{host} sent a different range than the requested one"
+        ))),
         (true, _, Some(len)) => Verdict::Good(Begin::Ranges(Identity {
             len,
             etag: head.etag.clone(),
             modified: head.modified.clone(),
+            names_parts: true,
         })),
         (true, _, None) => Verdict::Good(Begin::LengthUnknown),
         (_, 416, Some(0)) => Verdict::Good(Begin::Empty),
@@ -223,11 +227,12 @@ pub(crate) fn part(
     if !identity.is_of(head) {
         return Verdict::Stop(changed(address));
     }
-    if head.start.is_some_and(|start| start != offset) {
-        return Verdict::Retry(
-            None,
-            Error::io(format!("{host} sent a different range than the requested one")),
-        );
+    if head.start.map_or(identity.names_parts, |start| start != offset) {
+        let what = match head.start {
+            Some(_) => "a different range than the requested one",
+            None => "a part of the file without its position (Content-Range)",
+        };
+        return Verdict::Retry(None, Error::io(format!("{host} sent {what}")));
     }
     if got != wanted {
         return Verdict::Retry(None, ended(host, got, wanted, offset));

@@ -152,7 +152,8 @@ pub(crate) async fn first_request(
             Begin::Ranges(identity) => identity,
             Begin::LengthUnknown => {
                 let len = length(&url, redirect).await.ok_or_else(|| length_unknown(host))?;
-                Identity { len, etag: head.etag.clone(), modified: head.modified.clone() }
+                let (etag, modified) = (head.etag.clone(), head.modified.clone());
+                Identity { len, etag, modified, names_parts: head.start.is_some() }
             }
             Begin::Whole(None) => return Err(without_ranges(host)),
             Begin::Whole(Some(len)) => {

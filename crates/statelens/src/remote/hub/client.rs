@@ -93,7 +93,7 @@ impl HubClient {
     ) -> Result<Arc<dyn ReadAt>> {
         let resolve = self.settings.endpoint.resolve(location, commit, &file.path);
         let address = Address::exact(&resolve)?;
-        let identity = Identity { len: file.size, etag: None, modified: None };
+        let identity = Identity { len: file.size, ..Identity::default() };
         let fetch = HubFetch {
             client: self.clone(),
             location: location.at(commit).with_path(file.path.as_str()),
