@@ -409,11 +409,6 @@ impl OpenWork {
         self.view.weights.not_finite()
     }
 
-    /// Returns whether a scan of all tensors has ended.
-    pub fn is_scanned(&self) -> bool {
-        self.noticed.is_some()
-    }
-
     /// Stores the findings about values.
     pub fn set_value_findings(&mut self, noticed: Vec<Noticed>) {
         let odd = noticed.iter().filter(|noticed| noticed.series.is_some());

@@ -40,8 +40,29 @@ impl ValuesPanel {
         self.shown_as.as_ref().filter(|(of, _)| *of == row).map(|(_, shown)| shown)
     }
 
+    /// Returns whether a scan has read all values. One that was stopped is done, too.
+    pub fn has_all_values(&self) -> bool {
+        matches!(&self.scan, Task::Done(scan) if scan.unread_bytes == 0)
+    }
+
     /// Returns the slice of a row; empty for the whole tensor.
     pub fn slice_of(&self, row: u32) -> &str {
         self.slice.as_ref().filter(|(of, _)| *of == row).map_or("", |(_, slice)| slice)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stopped_scan_has_not_all_values() {
+        let mut panel = ValuesPanel::default();
+        assert!(!panel.has_all_values());
+        for (unread_bytes, has_all) in [(1, false), (0, true)] {
+            let scan = ScanReport { unread_bytes, ..ScanReport::default() };
+            panel.scan = Task::Done(Rc::new(scan));
+            assert_eq!(panel.has_all_values(), has_all);
+        }
     }
 }

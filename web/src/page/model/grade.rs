@@ -35,8 +35,10 @@ impl PageModel {
             let reason = worst.map(|found| found.title.clone()).unwrap_or_default();
             Rc::make_mut(rail).set_grade(main, Some(grade), reason);
         }
+        // A scan that was stopped may have found less than there is.
+        let is_known = self.values_panel.has_all_values() || work.not_finite() > 0;
         if let Some(run) = &mut self.run
-            && work.is_scanned()
+            && is_known
         {
             Rc::make_mut(run).set_not_finite(main, work.not_finite());
         }
