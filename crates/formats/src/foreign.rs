@@ -81,6 +81,7 @@ const ZARR: Foreign = foreign(
     "a part of a Zarr store",
     "Read the folder with `zarr.open`, and save the arrays with `numpy.savez`.",
 );
+const SEVEN_ZIP: Foreign = foreign("a 7z archive", "Unpack it with `7z x` and open its content.");
 const RAR: Foreign = foreign("a RAR archive", "Unpack it with `unrar x` and open its content.");
 const BASE64: Foreign = foreign(
     "a file in Base64, as mail and JSON carry files",
@@ -150,7 +151,7 @@ const TABLE: Foreign = foreign("a table in a text file", "");
 const TEXT: Foreign = foreign("a text file", "");
 
 /// Magic bytes of these formats, with their offset.
-const MAGICS: [(usize, &[u8], Foreign); 32] = [
+const MAGICS: [(usize, &[u8], Foreign); 33] = [
     (0, b"lmgg", GGML),
     (0, b"fmgg", GGML),
     (0, b"tjgg", GGML),
@@ -163,6 +164,7 @@ const MAGICS: [(usize, &[u8], Foreign); 32] = [
     (0, b"ptrt", TENSORRT),
     (0, b"PAR1", PARQUET),
     (0, b"Rar!\x1a\x07", RAR),
+    (0, b"7z\xbc\xaf\x27\x1c", SEVEN_ZIP),
     (0, &[0xba, 0x16, 0x4f, 0x2f], FASTTEXT),
     // An object (4) or a table (3), its index, then the version of the object.
     (0, b"\x04\0\0\0\x01\0\0\0\x03\0\0\0V 1", TORCH7),

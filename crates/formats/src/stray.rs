@@ -33,9 +33,9 @@ enum Stray {
     Unknown,
 }
 
-/// Magic bytes of compressed files: gzip, xz, zstd, bzip2, 7z.
+/// Magic bytes of compressed files: gzip, xz, zstd, bzip2, LZ4.
 const COMPRESSED: [&[u8]; 5] =
-    [&[0x1f, 0x8b, 8], b"\xfd7zXZ\0", &[0x28, 0xb5, 0x2f, 0xfd], b"BZh", b"7z\xbc\xaf\x27\x1c"];
+    [&[0x1f, 0x8b, 8], b"\xfd7zXZ\0", &[0x28, 0xb5, 0x2f, 0xfd], b"BZh", &[4, 0x22, 0x4d, 0x18]];
 
 /// The first bytes of a Git LFS pointer.
 const POINTER: &str = "version https://git-lfs";
@@ -238,7 +238,7 @@ fn kind(probe: &Probe<'_>) -> Stray {
         () if text.starts_with("<!doctype html") || text.starts_with("<html") => Stray::WebPage,
         () if is_error_response(&text) => Stray::ServerError,
         () if is_orbax(probe) => Stray::Orbax,
-        () if is_onnx(probe) => Stray::Onnx,
+        () if !probe.name().ends_with(".mlmodel") && is_onnx(probe) => Stray::Onnx,
         () if head.iter().all(|byte| *byte == 0) => Stray::Zeros,
         () if COMPRESSED.iter().any(|magic| head.starts_with(magic)) => Stray::Compressed,
         () => match foreign::find(probe) {
@@ -363,6 +363,9 @@ mod tests {
             ("m.parquet", b"PAR1\x15\x04", "Parquet"),
             ("s/zarr.json", b"{\"zarr_format\":3}", "Zarr"),
             ("m.rar", b"Rar!\x1a\x07\x01\0", "RAR"),
+            ("m.7z", b"7z\xbc\xaf\x27\x1c\0\x04", "7z x"),
+            ("m.safetensors.lz4", b"\x04\x22\x4d\x18\x64\x40", "compressed"),
+            ("m.mlmodel", b"\x08\x05\x12\x10", "Core ML"),
             ("m.pt", b"UEsDBAAACAgAAAAAAAAAAAAAAAAAAAAAAAAOABQAbW9kZWwvZGF0YS5wa2xG", "Base64"),
             ("flat.ptl", b"4\0\0\0PTMF\0\0", "PyTorch mobile"),
             ("a.hdf", b"\x0e\x03\x13\x01\0\0", "HDF4"),
