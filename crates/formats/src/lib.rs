@@ -86,7 +86,7 @@ pub use format::{
     writings,
 };
 pub use probe::{Probe, Score};
-pub use scan::{scan, scan_file, scan_on};
+pub use scan::{scan, scan_file, scan_on, scan_set};
 pub use shards::Shards;
 pub use snippet::{PythonLeaf, Snippet, SnippetsOf, indexed};
 use statelens_checkpoint::{

@@ -1,6 +1,6 @@
 //! Opening checkpoints.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -165,7 +165,7 @@ impl<'a> Opener<'a> {
         let mut nobody = Unwatched;
         let progress = self.progress.take().unwrap_or(&mut nobody);
         let options = ScanOptions { allow: std::mem::take(&mut self.allow) };
-        self.sources().scan(address(url)?, &options, progress)
+        self.sources().scan(address(url)?, &HashSet::new(), &options, progress)
     }
 
     /// Scans the file `name` from any source, as [`scan`] does for a file on disk.
@@ -350,10 +350,12 @@ impl SourceOpener {
         Ok(Checkpoint::new(checkpoint, opened.sources()))
     }
 
-    /// Scans the file at a path or an address, as [`scan`] does.
+    /// Scans the file at a path or an address, as [`scan`] does. The other files of its set that are
+    /// in `listed` are left out: they are scanned by themselves.
     pub fn scan(
         &self,
         source: &Path,
+        listed: &HashSet<&Path>,
         options: &ScanOptions,
         progress: &mut dyn Progress,
     ) -> Result<Vec<Finding>> {
@@ -361,6 +363,8 @@ impl SourceOpener {
             Some(url) => self.remote.files(url, &self.with, progress)?,
             None => files::open_listed(source, &self.with, &self.listings)?.files,
         };
-        statelens_formats::scan_on(&AllCores, files, &self.remote.limits, options, progress)
+        let is_listed = |name: &str| listed.contains(&*source.with_file_name(name));
+        let limits = &self.remote.limits;
+        statelens_formats::scan_set(&AllCores, files, &is_listed, limits, options, progress)
     }
 }

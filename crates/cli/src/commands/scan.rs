@@ -2,14 +2,14 @@
 
 mod folder;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use statelens::parts::checkpoint::visible;
 use statelens::parts::compare::sarif::SarifLog;
 use statelens::parts::describe::grade_word;
 use statelens::parts::formats::ScanOptions;
 use statelens::parts::values::{fields, findings_json, worst};
-use statelens::{AllCores, Error, Finding, Grade, Result};
+use statelens::{AllCores, Error, Finding, Grade, Result, path_text};
 
 use crate::args::Scan;
 use crate::limits::limits;
@@ -102,7 +102,7 @@ impl Scanning {
         if let Some(folder) = folder {
             self.several = true;
             let ids: Vec<_> = folder.iter().map(|(id, file)| (id, file.name.clone())).collect();
-            let top = path.display().to_string();
+            let top = path_text(path);
             for (id, name) in ids {
                 let file = format!("{}/{name}", top.trim_end_matches('/'));
                 let files = folder.opened_at(id);
@@ -117,7 +117,10 @@ impl Scanning {
                 let files = source::standard_input(with)?.files;
                 statelens::parts::formats::scan_on(&AllCores, files, limits(), options, bar)
             }
-            false => remote::opener(with).scan(path, options, bar),
+            false => {
+                let listed = args.paths.iter().map(PathBuf::as_path).collect();
+                remote::opener(with).scan(path, &listed, options, bar)
+            }
         })
     }
 
@@ -134,7 +137,7 @@ impl Scanning {
                 let worst = findings.iter().max_by_key(|finding| finding.grade);
                 if let Some(worst) = worst.filter(|worst| worst.grade > Grade::Note) {
                     self.rows.push(vec![
-                        path.display().to_string(),
+                        path_text(path),
                         grade_word(worst.grade).to_owned(),
                         worst.title.clone(),
                     ]);
@@ -146,7 +149,7 @@ impl Scanning {
     }
 
     fn report(&mut self, path: &Path, findings: &[Finding]) -> Result<(), Failure> {
-        let file = path.display().to_string();
+        let file = path_text(path);
         if let Some(log) = &mut self.sarif {
             log.add_scan(&file, findings);
             return Ok(());
@@ -184,17 +187,17 @@ impl Scanning {
         }
         self.count.files += 1;
         self.count.unread += 1;
-        let row = [&*path.display().to_string(), "not read", error.what()];
+        let row = [&*path_text(path), "not read", error.what()];
         self.rows.push(row.map(str::to_owned).to_vec());
         warn(&error.to_string());
         if let Some(log) = &mut self.sarif {
-            log.add_unread(&path.display().to_string(), error.what());
+            log.add_unread(&path_text(path), error.what());
         }
         if !self.json {
             return Ok(());
         }
         self.print(|printer| {
-            let path = path.display().to_string();
+            let path = path_text(path);
             printer.report(&fields! { path: path, error: error.to_string() })
         })
     }

@@ -269,3 +269,32 @@ fn allow_accepts_unknown_names_but_not_dangerous_ones() {
         assert_eq!(ran.code, Some(code), "{allow}: {}{}", ran.out, ran.err);
     }
 }
+
+/// The files of a set that are all named are scanned once each; a file alone is scanned with its
+/// set.
+#[test]
+fn shards_that_are_named_are_scanned_once() {
+    let folder = Folder::new();
+    let set = fixture("hf_sharded_safetensors");
+    for entry in std::fs::read_dir(set).unwrap() {
+        let entry = entry.unwrap();
+        std::fs::copy(entry.path(), folder.file(entry.file_name().to_str().unwrap())).unwrap();
+    }
+    let shard = |number| format!("model-0000{number}-of-00003.safetensors");
+    let path = |name: &str| folder.file(name).to_str().unwrap().to_owned();
+    let whole = std::fs::read(path(&shard(2))).unwrap();
+    std::fs::write(path(&shard(2)), &whole[..whole.len() - 8]).unwrap();
+    let count = |args: &[String]| {
+        let ran = run([&["scan".to_owned(), "--json".to_owned()], args].concat());
+        assert_eq!(ran.code, Some(1), "{}", ran.err);
+        ran.out.matches("\"title\":\"The file is cut short").count()
+    };
+    let shards = [1, 2, 3].map(|number| path(&shard(number)));
+    let index = path("model.safetensors.index.json");
+    assert_eq!(count(&shards), 1);
+    assert_eq!(count(&[&shards[..], std::slice::from_ref(&index)].concat()), 1);
+    assert_eq!(count(&[path("")]), 1);
+    for one in [&shards[0], &index] {
+        assert_eq!(count(std::slice::from_ref(one)), 1);
+    }
+}

@@ -50,11 +50,26 @@ pub fn scan_on(
     options: &ScanOptions,
     progress: &mut dyn Progress,
 ) -> Result<Vec<Finding>> {
-    scan_within(files, limits, options, Budget::within(limits), workers, progress)
+    scan_set(workers, files, &|_| false, limits, options, progress)
+}
+
+/// Like [`scan_on`], but leaves out the other files of its set for whose names `is_elsewhere` is
+/// true: they are scanned by themselves.
+pub fn scan_set(
+    workers: &dyn Workers,
+    files: FileSet,
+    is_elsewhere: &dyn Fn(&str) -> bool,
+    limits: &Limits,
+    options: &ScanOptions,
+    progress: &mut dyn Progress,
+) -> Result<Vec<Finding>> {
+    let budget = Budget::within(limits);
+    scan_within(files, is_elsewhere, limits, options, budget, workers, progress)
 }
 
 fn scan_within(
     files: FileSet,
+    is_elsewhere: &dyn Fn(&str) -> bool,
     limits: &Limits,
     options: &ScanOptions,
     budget: Budget,
@@ -71,7 +86,9 @@ fn scan_within(
         Ok(Some(set)) => {
             search.report_opened("", set.findings());
             for (name, part) in set.parts(&files) {
-                one(&mut search, name, &part, true)?;
+                if part.main()? == main || !is_elsewhere(name) {
+                    one(&mut search, name, &part, true)?;
+                }
             }
         }
         Ok(None) => one(&mut search, "", &files, true)?,

@@ -33,7 +33,8 @@ fn scan_with(name: &str, bytes: Vec<u8>, limits: &Limits) -> Vec<Finding> {
 fn scan_within(name: &str, bytes: Vec<u8>, limits: &Limits, units: u64) -> Vec<Finding> {
     let files = FileSet::single(name, Memory::from(bytes));
     let (options, budget) = (ScanOptions::default(), Budget::of(units));
-    super::scan_within(files, limits, &options, budget, &OneThread, &mut Unwatched).unwrap()
+    let progress = &mut Unwatched;
+    super::scan_within(files, &|_| false, limits, &options, budget, &OneThread, progress).unwrap()
 }
 
 fn scan(name: &str, bytes: Vec<u8>) -> Vec<Finding> {

@@ -1,6 +1,6 @@
 //! One command for many checkpoints: the work of a task, and the report of all tasks.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -16,7 +16,7 @@ use statelens_values::{Scale, Summary, fields, findings_json, report_json, worst
 
 use super::listing::state;
 use super::reading::JobOpener;
-use super::recipe::{ManyCommand, ManySource};
+use super::recipe::{ManyCommand, ManyRecipe, ManySource};
 use crate::checkpoint::ManifestForm;
 use crate::statistics::{Grouping, TensorGroups, drive, first_read, group_name};
 use crate::{Checkpoint, remote};
@@ -121,17 +121,19 @@ struct CommandOutcome {
 
 /// Runs the command on the checkpoints of a task.
 pub(crate) fn run(
-    command: &ManyCommand,
+    recipe: &ManyRecipe,
     opener: &JobOpener,
     sources: &[ManySource],
     progress: &mut dyn Progress,
 ) -> Result<ManyResult> {
+    let command = &recipe.command;
+    let all = recipe.checkpoints.iter().map(|source| source.path.as_path()).collect();
     let mut result = ManyResult::default();
     let mut groups = TensorGroups::new();
     for source in sources {
         let (path, bytes) = (source.path.display().to_string(), source.bytes);
         let outcome = check_unchanged(source)
-            .and_then(|()| outcome(command, opener, &source.path, &mut groups, progress))
+            .and_then(|()| outcome(command, opener, (&source.path, &all), &mut groups, progress))
             .and_then(|outcome| check_unchanged(source).map(|()| outcome));
         result.checkpoints.push(match outcome {
             Ok(CommandOutcome { passes, verdict, report }) => {
@@ -208,11 +210,11 @@ pub(crate) fn merged(
     Ok(report)
 }
 
-/// Runs the command on one checkpoint.
+/// Runs the command on one checkpoint, of `all` that the job has.
 fn outcome(
     command: &ManyCommand,
     opener: &JobOpener,
-    path: &Path,
+    (path, all): (&Path, &HashSet<&Path>),
     groups: &mut TensorGroups,
     progress: &mut dyn Progress,
 ) -> Result<CommandOutcome> {
@@ -225,7 +227,7 @@ fn outcome(
         }
         ManyCommand::Scan { allow } => {
             let options = ScanOptions { allow: allow.iter().cloned().collect() };
-            let findings = opener.sources.scan(path, &options, progress)?;
+            let findings = opener.sources.scan(path, all, &options, progress)?;
             let worst = worst(&findings);
             Ok(CommandOutcome {
                 passes: worst <= Some(Grade::Warning),

@@ -31,7 +31,6 @@ mod stored;
 mod summed;
 mod task;
 
-use std::borrow::Cow;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -147,10 +146,10 @@ impl ConvertRecipe {
         let CommittedConversion { plan, report, removed } = committed;
         let paths: Vec<PathBuf> = self.outputs.iter().map(|output| output.path.clone()).collect();
         #[derive(Serialize)]
-        struct Report<'a> {
+        struct Report {
             committed_before: bool,
-            files: Vec<Cow<'a, str>>,
-            removed: Vec<Cow<'a, str>>,
+            files: Vec<String>,
+            removed: Vec<String>,
             bytes: u64,
             cast: CastEffects,
         }
@@ -344,7 +343,7 @@ impl Job {
             }
             Worker::Many(recipe, opener) => {
                 let sources = self.slice(recipe, task);
-                let result = many::run(&recipe.command, opener, sources, progress)?;
+                let result = many::run(recipe, opener, sources, progress)?;
                 stored::encoded(&self.recipe, task, &result)
             }
         }
