@@ -1,6 +1,5 @@
 //! Conversion of checkpoints.
 
-use std::borrow::Cow;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,6 +16,7 @@ use statelens_quantised::QuantisedWeight;
 use statelens_values::report_json;
 
 use crate::Checkpoint;
+use crate::files::path_text;
 use crate::output::Sync;
 use crate::refusal::Refusal;
 use crate::report::{CastEffects, ChangeFields, PlannedPaths, Shares, path_texts};
@@ -105,19 +105,19 @@ impl Written {
     pub fn json(&self) -> String {
         #[derive(Serialize)]
         struct Report<'a> {
-            output: Cow<'a, str>,
+            output: String,
             format: &'a str,
             dry_run: bool,
             bytes: u64,
-            files: Vec<Cow<'a, str>>,
-            removed: Vec<Cow<'a, str>>,
+            files: Vec<String>,
+            removed: Vec<String>,
             cast: CastEffects,
             losses: &'a [Loss],
             #[serde(skip_serializing_if = "<[_]>::is_empty")]
             dequantised: &'a [QuantisedWeight],
         }
         report_json(&Report {
-            output: self.output.to_string_lossy(),
+            output: path_text(&self.output),
             format: &self.format,
             dry_run: false,
             bytes: self.bytes,
@@ -162,8 +162,8 @@ impl ConversionPlan {
             dry_run: bool,
             bytes: u64,
             exact: bool,
-            files: Vec<Cow<'a, str>>,
-            removed: Vec<Cow<'a, str>>,
+            files: Vec<String>,
+            removed: Vec<String>,
             segments: Shares,
             #[serde(skip_serializing_if = "Option::is_none")]
             cast: Option<CastEffects>,
@@ -386,7 +386,7 @@ impl<'a> ConvertBuilder<'a> {
         };
         let planned = file_name(path).and_then(|name| self.planned(&name));
         let written = planned.and_then(|planned| planned.write(path, &options, progress));
-        written.map_err(|error| error.in_file(path.display().to_string()))
+        written.map_err(|error| error.in_file(path_text(path)))
     }
 
     fn edited(mut self, change: impl FnOnce(&mut Edit) -> Result<()>) -> Self {

@@ -239,7 +239,7 @@ fn checkpoints_in(
                 return Err(Error::limit(format!(
                     "this folder holds more than {MAX_SIBLINGS} files"
                 ))
-                .in_file(folder.display().to_string())
+                .in_file(path_text(folder))
                 .advice("Name the checkpoint in it."));
             }
             let len = entry.metadata().map_or(0, |metadata| metadata.len());
@@ -324,8 +324,7 @@ fn within(folder: &Path) -> Result<PathBuf> {
         },
         found => main_of(&files, found),
     };
-    main.map(|main| on_disk(folder, &main))
-        .map_err(|error| error.in_file(folder.display().to_string()))
+    main.map(|main| on_disk(folder, &main)).map_err(|error| error.in_file(path_text(folder)))
 }
 
 /// Returns the main file of the only checkpoint in a folder, or of the one whose name says that it
@@ -603,6 +602,12 @@ fn objects_below(top: &Path) -> Vec<(PathBuf, String)> {
 
 pub(crate) fn file_name(path: &Path) -> String {
     shown(path.file_name().unwrap_or(path.as_os_str()))
+}
+
+/// Returns a path as text; bytes that are not UTF-8 become `\xff`, so that different paths stay
+/// different.
+pub fn path_text(path: &Path) -> String {
+    shown(path.as_os_str())
 }
 
 /// Returns a name as text; bytes that are not UTF-8 become `\xff`, so that different names stay

@@ -1,6 +1,5 @@
 //! Reports of conversions, as JSON prints them.
 
-use std::borrow::Cow;
 use std::path::PathBuf;
 
 use serde::Serialize;
@@ -9,12 +8,14 @@ use statelens_convert::{CastPair, Change, Changed, RunReport, Share, shares};
 use statelens_tensor::CastReport;
 use statelens_values::json::float;
 
+use crate::files::path_text;
+
 /// Keys that a report lists with the effects of casts.
 const NAMED: usize = 1000;
 
 /// Returns the field `files` or `removed`: the paths of files.
-pub(crate) fn path_texts(paths: &[PathBuf]) -> Vec<Cow<'_, str>> {
-    paths.iter().map(|path| path.to_string_lossy()).collect()
+pub(crate) fn path_texts(paths: &[PathBuf]) -> Vec<String> {
+    paths.iter().map(|path| path_text(path)).collect()
 }
 
 /// The field `cast`: what casting did to the numbers, in all and by tensor.

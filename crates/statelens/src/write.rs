@@ -16,7 +16,7 @@ use statelens_checkpoint::{Checkpoint, Error, Limits, Plan, Progress, Result};
 use statelens_compare::ReadBack;
 use statelens_convert::RunReport;
 
-use crate::files::{self, FileSource};
+use crate::files::{self, FileSource, path_text};
 use crate::output::{
     FolderLock, Folders, Output, Sync, check_target, keep_all, old_shards, same_file,
 };
@@ -102,9 +102,9 @@ pub fn output_paths(plan: &Plan, path: &Path) -> Vec<PathBuf> {
 /// Returns the last component of `path` for planning; bytes that are not UTF-8 are replaced. Fails
 /// if the path does not end with a file name.
 pub fn file_name(path: &Path) -> Result<Cow<'_, str>> {
-    path.file_name().map(OsStr::to_string_lossy).ok_or_else(|| {
-        Error::refused("this does not name a file").in_file(path.display().to_string())
-    })
+    path.file_name()
+        .map(OsStr::to_string_lossy)
+        .ok_or_else(|| Error::refused("this does not name a file").in_file(path_text(path)))
 }
 
 /// Returns a planned name as the system has it: the beginning that it shares with the requested
@@ -164,9 +164,7 @@ pub fn write_plan(
     options.check_losses(&plan)?;
     if statelens_formats::cerebras::s3::is_prefix(&plan) {
         let written = write_objects_below(path, plan, options, progress);
-        return written
-            .map(WrittenFiles::from)
-            .map_err(|error| error.in_file(path.display().to_string()));
+        return written.map(WrittenFiles::from).map_err(|error| error.in_file(path_text(path)));
     }
     let paths = output_paths(&plan, path);
     let written = match remote::address(path) {
@@ -176,7 +174,7 @@ pub fn write_plan(
         #[cfg(not(feature = "object-store"))]
         Some(url) => remote::uploads::absent(url),
     };
-    written.map_err(|error| error.in_file(path.display().to_string()))
+    written.map_err(|error| error.in_file(path_text(path)))
 }
 
 /// Writes a checkpoint of which each value is an object below an address in S3.

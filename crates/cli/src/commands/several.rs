@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
-use statelens::Error;
 use statelens::parts::values::Json;
+use statelens::{Error, path_text};
 
 use crate::limits;
 use crate::print::{CommandResult, Failure, Printer, TextTable, warn};
@@ -38,7 +38,7 @@ pub(crate) fn each<T: Serialize>(
     out.name("statelens").number(1);
     out.name("checkpoints").open('[');
     for file in files {
-        let name = file.display().to_string();
+        let name = path_text(file);
         let (cells, report) = match summarise(file) {
             Ok(row) => {
                 answer &= row.answer;

@@ -8,7 +8,7 @@ use std::time::SystemTime;
 
 use statelens_checkpoint::{Error, ReadAt, Result, listed};
 
-use super::{folder, prefix, within};
+use super::{folder, path_text, prefix, within};
 use crate::listings::MAX_SIBLINGS;
 
 /// A regular file, which is opened on the first read.
@@ -47,12 +47,12 @@ impl FileSource {
     fn of(path: &Path, metadata: &fs::Metadata) -> Result<Self> {
         if metadata.is_dir() {
             return Err(Error::unsupported("this is a folder, not a file")
-                .in_file(path.display().to_string())
+                .in_file(path_text(path))
                 .advice("Name the checkpoint in it."));
         }
         if !metadata.is_file() {
             return Err(Error::unsupported("not a regular file (pipe or device)")
-                .in_file(path.display().to_string())
+                .in_file(path_text(path))
                 .advice(
                     "Statelens needs to seek: save it to disk first, or pass it as standard input \
                      (`-`).",
@@ -84,7 +84,7 @@ impl FileSource {
             true => Ok(()),
             false => Err(Error::io("the file was changed by another program while it was read")
                 .coded("changed")
-                .in_file(self.path.display().to_string())
+                .in_file(path_text(&self.path))
                 .advice("Wait until that program has finished, and try again.")),
         }
     }
@@ -212,7 +212,7 @@ pub(super) fn with_dangling(error: Error, path: &Path) -> Error {
 /// Returns the error for a file that can't be opened.
 pub fn open_error(error: &std::io::Error, path: &Path) -> Error {
     use std::io::ErrorKind;
-    let name = path.display().to_string();
+    let name = path_text(path);
     let made = match error.kind() {
         ErrorKind::NotFound => match fs::read_link(path) {
             Ok(target) => {

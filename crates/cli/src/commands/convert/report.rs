@@ -2,7 +2,7 @@
 
 use statelens::parts::checkpoint::{Size, visible};
 use statelens::report::{PartSum, PlannedPaths, Shares};
-use statelens::{ConversionPlan, Result, Written};
+use statelens::{ConversionPlan, Result, Written, path_text};
 
 use super::{ConvertJob, Destination, Forecast};
 use crate::commands::edits;
@@ -28,11 +28,11 @@ pub(super) fn show(
     let mut table = TextTable::new(&["", ""]);
     for (at, path) in paths.iter().enumerate() {
         let word = if at == 0 { "would write" } else { "" };
-        table.row(vec![word.into(), path.display().to_string()]);
+        table.row(vec![word.into(), path_text(path)]);
     }
     for (at, path) in removed.iter().enumerate() {
         let word = if at == 0 { "would remove" } else { "" };
-        table.row(vec![word.into(), path.display().to_string()]);
+        table.row(vec![word.into(), path_text(path)]);
     }
     table.row(vec!["format".into(), format.into()]);
     table.row(vec![
@@ -72,7 +72,7 @@ pub(super) fn done(
     let (first, bytes) = (written.files.first().unwrap_or(&written.output), written.bytes);
     let line = format!(
         "wrote {}{several}: {}, {} bytes in {seconds:.1} s ({}/s)",
-        visible(&first.display().to_string()),
+        visible(&path_text(first)),
         written.format,
         grouped(bytes),
         size_text((bytes as f64 / seconds.max(1e-3)) as u64)
@@ -83,7 +83,7 @@ pub(super) fn done(
     }
     printer.line(&line)?;
     for path in &written.removed {
-        let path = visible(&path.display().to_string());
+        let path = visible(&path_text(path));
         printer.line(&format!("removed {path}, a shard of the replaced checkpoint"))?;
     }
     losses_text(&written.losses, printer)?;

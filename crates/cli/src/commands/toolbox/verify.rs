@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use statelens::parts::compare::sarif::SarifLog;
 use statelens::parts::compare::verify::{Manifest, VerificationReport};
-use statelens::{Checkpoint, Error, Result};
+use statelens::{Checkpoint, Error, Result, path_text};
 
 use crate::args::Verify;
 use crate::commands::several;
@@ -61,7 +61,7 @@ fn sarif(args: &Verify, manifest: Option<&Manifest>) -> CommandResult {
     let (mut log, mut answer, mut incomplete) = (SarifLog::default(), true, false);
     let mut unread = false;
     for file in &args.inputs.files {
-        let name = file.display().to_string();
+        let name = path_text(file);
         let report = match verify_file(file, &args.inputs.common.with, manifest) {
             Ok((report, _)) => report,
             // An interrupt is not an error of one file.
