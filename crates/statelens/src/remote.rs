@@ -460,6 +460,17 @@ pub(crate) struct SharedRange {
     pub(crate) head: u64,
 }
 
+/// A part of an object that was sent.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub(crate) struct SentPart {
+    /// The name that the store gave it.
+    pub(crate) name: String,
+    /// Number of bytes.
+    pub(crate) len: u64,
+    /// Their CRC-32C.
+    pub(crate) sum: u32,
+}
+
 #[cfg(feature = "object-store")]
 pub(crate) use objects::bucket;
 
@@ -472,10 +483,10 @@ pub(crate) mod uploads {
     use statelens_convert::RunReport;
 
     use super::objects::{Location, ObjectSink, PartRange};
-    use super::{SharedRange, no_writing};
+    use super::{SentPart, SharedRange, no_writing};
 
     pub(crate) use super::objects::{
-        abort_upload, begin_upload, complete_upload, exists_at, send_part,
+        abort_upload, begin_upload, complete_upload, exists_at, remove_object, send_part,
     };
 
     /// Returns a sink for the files of a plan at the addresses `paths`. Existing objects are replaced
@@ -496,12 +507,12 @@ pub(crate) mod uploads {
         ObjectSink::new(plan, locations, replace, warn)
     }
 
-    /// Runs a plan with a range for each file; also returns the names of the parts.
+    /// Runs a plan with a range for each file; also returns the parts.
     pub(crate) fn send(
         plan: Plan,
         ranges: Vec<SharedRange>,
         progress: &mut dyn Progress,
-    ) -> Result<(RunReport, Vec<Vec<String>>)> {
+    ) -> Result<(RunReport, Vec<Vec<SentPart>>)> {
         let range = |range: SharedRange| {
             let location = Location::parse(&range.url)?;
             let SharedRange { id, first, part, head, .. } = range;
@@ -522,7 +533,7 @@ pub(crate) mod uploads {
     use statelens_checkpoint::{Plan, Progress, ReadAt, Result};
     use statelens_convert::RunReport;
 
-    use super::{Location, SharedRange, no_writing};
+    use super::{Location, SentPart, SharedRange, no_writing};
 
     /// Returns the error for an output at this address.
     pub(crate) fn absent<T>(url: &str) -> Result<T> {
@@ -534,7 +545,7 @@ pub(crate) mod uploads {
         _: Plan,
         ranges: Vec<SharedRange>,
         _: &mut dyn Progress,
-    ) -> Result<(RunReport, Vec<Vec<String>>)> {
+    ) -> Result<(RunReport, Vec<Vec<SentPart>>)> {
         absent(ranges.first().map_or("", |range| &range.url))
     }
 
@@ -560,6 +571,10 @@ pub(crate) mod uploads {
     }
 
     pub(crate) fn abort_upload(url: &str, _: &str) -> Result<()> {
+        absent(url)
+    }
+
+    pub(crate) fn remove_object(url: &str) -> Result<()> {
         absent(url)
     }
 }

@@ -366,6 +366,30 @@ fn the_tasks_of_a_job_send_the_parts_of_one_upload() {
     }
 }
 
+/// The store keeps other bytes than the tasks sent: the object is read back and removed.
+#[test]
+fn commit_removes_objects_with_other_bytes() {
+    let store = Store::start(Protocol::S3);
+    store.put("bucket/source.safetensors", four(9));
+    let from = store.at("bucket/source.safetensors");
+    let (to, job) = (store.at("other/out.pt"), store.at("other/job"));
+    run(&store, &["job", "plan", &from, &to, "-o", &job, "--tasks", "2"]).ok();
+    for task in ["0", "1"] {
+        run(&store, &["job", "run", &job, task]).ok();
+    }
+    let twist = |store: &Store| {
+        let mut shelf = store.shelf();
+        let part = shelf.uploads.values_mut().next().unwrap().values_mut().last().unwrap();
+        let middle = part.len() / 2;
+        part[middle] ^= 1;
+    };
+    twist(&store);
+    let commit = run(&store, &["job", "commit", &job]);
+    assert_eq!(commit.code, Some(1), "{}{}", commit.out, commit.err);
+    assert!(commit.err.contains("the output has changed since a task wrote it"), "{}", commit.err);
+    assert!(store.object("other/out.pt").is_none());
+}
+
 #[test]
 fn an_aborted_job_leaves_nothing_in_the_store() {
     for kind in [Protocol::S3, Protocol::Google] {

@@ -59,7 +59,8 @@ impl JobConversion<'_> {
         let files: Vec<Arc<fs::File>> = states.iter().map(|state| state.file().clone()).collect();
         let written: Vec<WrittenRange> =
             results.iter().flat_map(|result| &result.written).copied().collect();
-        check_ranges(&files, &written, progress)?;
+        let readable = files.iter().map(files::written).collect::<Result<Vec<_>>>()?;
+        check_ranges(&readable, &written, progress)?;
         let mut late = |file: usize, at: u64, bytes: &[u8]| {
             let Some(OutputState::Open(output)) = states.get(file) else { return Ok(()) };
             write_at(&output.file, bytes, at)

@@ -1,17 +1,20 @@
 //! Output in an object store: each object is one multipart upload, whose parts several tasks send.
+//! Once the objects are complete, all their bytes are read back and compared with what was sent.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use statelens_checkpoint::{Error, Plan, Progress, Result, Setting, advice};
+use statelens_checkpoint::{Error, ErrorKind, Plan, Progress, Result, Setting, advice};
 use statelens_compare::ReadBack;
 use statelens_convert::RunReport;
+use statelens_tensor::crc;
 
 use super::division::{Division, OutputRun, TaskPlan};
 use super::planned::JobConversion;
 use super::recipe::JobOutput;
-use super::results::TaskResult;
-use crate::remote::{SharedRange, uploads};
+use super::results::{TaskResult, WrittenRange};
+use super::summed::check_ranges;
+use crate::remote::{SentPart, SharedRange, uploads};
 
 /// Bytes of a part, unless there would be too many.
 const PART: u64 = 16 << 20;
@@ -166,16 +169,17 @@ impl JobConversion<'_> {
                 head,
             });
         }
-        let (report, names) = uploads::send(task.plan.clone(), ranges, progress)?;
+        let (report, parts) = uploads::send(task.plan.clone(), ranges, progress)?;
         self.check_sources()?;
         let mut result = TaskResult::new(task, &report);
         result.seconds = started.elapsed().as_secs_f64();
-        let named = numbers.into_iter().zip(names);
-        result.parts = named.map(|((file, first), names)| (file, first, names)).collect();
+        let numbered = numbers.into_iter().zip(parts);
+        result.parts = numbered.map(|((file, first), parts)| (file, first, parts)).collect();
         Ok(result)
     }
 
-    /// Sends what no task could make, completes the objects, and reads them back.
+    /// Sends what no task could make, completes the objects, and reads them back. An object with
+    /// other bytes or contents is removed.
     pub(super) fn complete(
         &self,
         results: &[TaskResult],
@@ -190,29 +194,37 @@ impl JobConversion<'_> {
             Ok(())
         };
         self.division.late(&self.plan, &mut report.outcomes, &mut late)?;
-        let mut found: Vec<Vec<(usize, &[String])>> = vec![Vec::new(); self.plan.files.len()];
+        let mut found: Vec<Vec<(usize, &[SentPart])>> = vec![Vec::new(); self.plan.files.len()];
         for result in results {
-            for (file, first, names) in &result.parts {
-                if let Some(parts) = found.get_mut(*file) {
-                    parts.push((*first, names));
+            for (file, first, parts) in &result.parts {
+                if let Some(found) = found.get_mut(*file) {
+                    found.push((*first, parts));
                 }
             }
         }
-        let mut written = Vec::new();
+        let (mut written, mut ranges) = (Vec::new(), Vec::new());
         report.bytes = 0;
         let files = self.recipe.outputs.iter().zip(found).zip(tails).zip(&report.outcomes);
         for (((output, mut parts), tail), outcomes) in files {
             let url = output.path.to_string_lossy();
             let id = output.upload.as_deref().unwrap_or_default();
-            parts.sort_unstable();
-            let mut names: Vec<String> = Vec::new();
+            parts.sort_unstable_by_key(|(first, _)| *first);
+            let (file, mut at, mut names) = (written.len(), 0, Vec::new());
+            let mut range = |len, sum| {
+                ranges.push(WrittenRange { file, at, len, sum });
+                at += len;
+            };
             for (first, more) in parts {
                 if first != names.len() {
                     return Err(Error::damaged("the parts of an object do not follow each other")
                         .in_file(url));
                 }
-                names.extend_from_slice(more);
+                for SentPart { name, len, sum } in more {
+                    names.push(name.clone());
+                    range(*len, *sum);
+                }
             }
+            range(tail.len() as u64, crc::crc32c(0, &tail));
             let bytes = outcomes.last().map_or(0, |last| last.offset + last.len);
             report.bytes += bytes;
             let complete = uploads::exists_at(&url)? == Some(bytes) && !self.recipe.options.replace;
@@ -222,6 +234,15 @@ impl JobConversion<'_> {
             written.push(uploads::complete_upload(&url, id, names, bytes)?);
         }
         let limits = &self.recipe.options.reading.limits();
-        ReadBack::of(&self.plan).check(written, limits, progress)
+        let read_back = check_ranges(&written, &ranges, progress)
+            .and_then(|()| ReadBack::of(&self.plan).check(written, limits, progress));
+        if let Err(error) = &read_back
+            && error.kind() == ErrorKind::Damaged
+        {
+            for output in &self.recipe.outputs {
+                uploads::remove_object(&output.path.to_string_lossy())?;
+            }
+        }
+        read_back
     }
 }

@@ -8,6 +8,7 @@ use statelens_convert::RunReport;
 use statelens_tensor::{CastReport, crc};
 
 use super::division::{Division, OutputRun, TaskPlan};
+use crate::remote::SentPart;
 
 /// The result of a task: report and checksums.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -27,9 +28,9 @@ pub(crate) struct TaskResult {
     pub(crate) changed: Vec<(u32, CastCounts)>,
     /// Whether the task begins within a tensor.
     pub(crate) continues: bool,
-    /// Parts of objects: file, number of the first, the names that the store gave them.
+    /// Parts of objects: file, number of the first, the parts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) parts: Vec<(usize, usize, Vec<String>)>,
+    pub(crate) parts: Vec<(usize, usize, Vec<SentPart>)>,
 }
 
 /// A range of a file that a task wrote.

@@ -1,18 +1,18 @@
 //! Checksums of what tasks write, by which the commit checks the files before it names them.
 
-use std::fs;
 use std::sync::Arc;
 
-use statelens_checkpoint::{Error, Progress, Result};
+use statelens_checkpoint::{Error, Progress, ReadAt, Result};
 use statelens_tensor::{Buffer, crc};
 
 use super::results::WrittenRange;
-use crate::files::read_exact_at;
 use crate::parallel;
 use crate::sink::{FileSink, Sink};
 
 /// Bytes that are read at once.
 const PIECE: usize = 256 << 10;
+/// The same if a read is a request.
+const REMOTE_PIECE: usize = 8 << 20;
 
 /// Writes to files and computes the checksum of each range.
 pub(super) struct SummedSink {
@@ -65,22 +65,23 @@ impl Sink for SummedSink {
     }
 }
 
-/// Reads `len` bytes of a file from `at` and returns their CRC-32C.
+/// Reads `len` bytes of a file or an object from `at` and returns their CRC-32C.
 pub(super) fn range_sum(
-    file: &fs::File,
+    file: &dyn ReadAt,
     at: u64,
     len: u64,
     mut read: impl FnMut(u64) -> Result<()>,
 ) -> Result<u32> {
-    let mut buffer = vec![0; PIECE.min(usize::try_from(len).unwrap_or(PIECE))];
+    if at.checked_add(len).is_none_or(|end| end > file.len()) {
+        return Err(Error::damaged("the file is too short"));
+    }
+    let most = if file.overhead() > 0 { REMOTE_PIECE } else { PIECE };
+    let mut buffer = vec![0; most.min(usize::try_from(len).unwrap_or(most))];
     let (mut done, mut sum) = (0, 0);
     while done < len {
-        let piece = usize::try_from(len - done).unwrap_or(PIECE).min(PIECE);
+        let piece = usize::try_from(len - done).unwrap_or(most).min(most);
         let bytes = buffer.get_mut(..piece).unwrap_or_default();
-        read_exact_at(file, at + done, bytes).map_err(|error| match error.kind() {
-            std::io::ErrorKind::UnexpectedEof => Error::damaged("the file is too short"),
-            _ => Error::io(format!("reading failed: {error}")),
-        })?;
+        file.read_at(at + done, bytes)?;
         sum = crc::crc32c(sum, bytes);
         done += piece as u64;
         read(done)?;
@@ -90,7 +91,7 @@ pub(super) fn range_sum(
 
 /// Reads what the tasks wrote to `files`, on all cores. Fails at the first range that has changed.
 pub(super) fn check_ranges(
-    files: &[Arc<fs::File>],
+    files: &[Arc<dyn ReadAt>],
     ranges: &[WrittenRange],
     progress: &mut dyn Progress,
 ) -> Result<()> {
@@ -99,7 +100,7 @@ pub(super) fn check_ranges(
         let range = ranges.get(at).ok_or_else(|| Error::io("a range is missing"))?;
         let file = files.get(range.file);
         let file = file.ok_or_else(|| Error::damaged("a result names a file that is not there"))?;
-        let sum = range_sum(file, range.at, range.len, |done| progress.check(done, range.len))?;
+        let sum = range_sum(&**file, range.at, range.len, |done| progress.check(done, range.len))?;
         Ok((*range, sum))
     };
     let workers = parallel::cores();
@@ -107,7 +108,7 @@ pub(super) fn check_ranges(
         let (WrittenRange { at, sum: expected, .. }, sum) = summed?;
         match sum == expected {
             true => Ok(()),
-            false => Err(Error::damaged("the unfinished output has changed since a task wrote it")
+            false => Err(Error::damaged("the output has changed since a task wrote it")
                 .at(at)
                 .coded("output-changed")
                 .advice("Abort the job, and plan it again.")),

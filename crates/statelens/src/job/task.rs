@@ -12,7 +12,7 @@ use super::recipe::JobOutput;
 use super::results::{TaskResult, WrittenRange};
 use super::summed::{SummedSink, range_sum};
 use crate::executor;
-use crate::files::open_error;
+use crate::files::{self, open_error};
 use crate::output::open_unlinked;
 use crate::sink::FileSink;
 
@@ -25,11 +25,11 @@ impl JobConversion<'_> {
         if self.is_remote() {
             return self.send(index, &task, started, progress);
         }
-        let mut files: Vec<Option<Arc<fs::File>>> = vec![None; self.recipe.outputs.len()];
+        let mut open_files: Vec<Option<Arc<fs::File>>> = vec![None; self.recipe.outputs.len()];
         let mut places = Vec::new();
         for run in &task.runs {
             let (Some(output), Some(file)) =
-                (self.recipe.outputs.get(run.file), files.get_mut(run.file))
+                (self.recipe.outputs.get(run.file), open_files.get_mut(run.file))
             else {
                 return Err(Error::io("a task writes a file that the job does not name"));
             };
@@ -42,7 +42,7 @@ impl JobConversion<'_> {
         let mut sink = SummedSink::new(FileSink::at(places.clone()));
         let report = executor::run(task.plan.clone(), &mut sink, progress)?;
         let sums = sink.finish()?;
-        for (file, output) in files.iter().zip(&self.recipe.outputs) {
+        for (file, output) in open_files.iter().zip(&self.recipe.outputs) {
             // Another machine may read these bytes as soon as the result exists.
             if let Some(file) = file {
                 file.sync_data().map_err(|error| {
@@ -57,7 +57,7 @@ impl JobConversion<'_> {
             let len = sum.len;
             let value = match sum.patched {
                 // Bytes that were replaced are in the sum.
-                true => range_sum(file, *at, sum.len, |_| Ok(()))?,
+                true => range_sum(&*files::written(file)?, *at, sum.len, |_| Ok(()))?,
                 false => sum.value,
             };
             result.written.push(WrittenRange { file: run.file, at: run.at, len, sum: value });

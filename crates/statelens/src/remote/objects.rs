@@ -22,7 +22,9 @@ use statelens_checkpoint::{Error, ReadAt, Result};
 use tokio::runtime::Runtime;
 use url::Url;
 
-pub(crate) use jobs::{Prefix, abort_upload, begin_upload, complete_upload, exists_at, send_part};
+pub(crate) use jobs::{
+    Prefix, abort_upload, begin_upload, complete_upload, exists_at, remove_object, send_part,
+};
 pub(crate) use upload::{ObjectSink, PartRange};
 
 /// Time for which a request is retried.

@@ -165,6 +165,11 @@ pub(crate) fn complete_upload(
     at.open()?
 }
 
+/// Removes an object.
+pub(crate) fn remove_object(url: &str) -> Result<()> {
+    Location::parse(url)?.remove()
+}
+
 /// Aborts an upload, so that the store keeps none of its parts. One that is gone is no error.
 pub(crate) fn abort_upload(url: &str, id: &str) -> Result<()> {
     let at = Location::parse(url)?;

@@ -11,9 +11,11 @@ use std::sync::Arc;
 use object_store::multipart::PartId;
 use object_store::{MultipartId, PutPayload};
 use statelens_checkpoint::{Error, Plan, ReadAt, Result, Segment};
+use statelens_tensor::crc;
 use tokio::task::JoinHandle;
 
 use super::{Location, exists, runtime, store_error, wait};
+use crate::remote::SentPart;
 use crate::sink::Sink;
 
 /// Bytes of a part, unless there would be more parts than stores allow (10,000).
@@ -40,6 +42,8 @@ struct Upload {
     keep: usize,
     buffer: Vec<u8>,
     parts: Vec<Option<PartId>>,
+    /// The number of bytes of each part, and their CRC-32C, if others send the rest.
+    sums: Vec<(u64, u32)>,
     sending: VecDeque<(usize, JoinHandle<object_store::Result<PartId>>)>,
     complete: bool,
     /// The number of the first part, if others send the rest of the object.
@@ -95,17 +99,22 @@ impl ObjectSink {
         Ok(Self { uploads, current: 0, replace: true })
     }
 
-    /// Waits until everything is sent; returns the names of the parts of each range.
-    pub(crate) fn finish_ranges(mut self) -> Result<Vec<Vec<String>>> {
+    /// Waits until everything is sent; returns the parts of each range.
+    pub(crate) fn finish_ranges(mut self) -> Result<Vec<Vec<SentPart>>> {
         if let Some(last) = self.uploads.get_mut(self.current) {
             last.end()?;
         }
-        let names = |upload: &Upload| {
-            let names = upload.parts.iter().map(|part| Some(part.as_ref()?.content_id.clone()));
-            let names: Option<Vec<String>> = names.collect();
-            names.ok_or_else(|| Error::io("a part of the new object was not sent"))
+        let parts = |upload: &Upload| {
+            let parts = upload.parts.iter().zip(&upload.sums).map(|(part, (len, sum))| {
+                let name = part.as_ref()?.content_id.clone();
+                Some(SentPart { name, len: *len, sum: *sum })
+            });
+            let parts: Option<Vec<SentPart>> = parts.collect();
+            parts
+                .filter(|parts| parts.len() == upload.parts.len())
+                .ok_or_else(|| Error::io("a part of the new object was not sent"))
         };
-        self.uploads.iter().map(names).collect()
+        self.uploads.iter().map(parts).collect()
     }
 
     /// Waits until everything is sent, then completes the objects.
@@ -226,6 +235,7 @@ impl Upload {
             keep,
             buffer: Vec::new(),
             parts: Vec::new(),
+            sums: Vec::new(),
             sending: VecDeque::new(),
             complete: false,
             shared: None,
@@ -289,6 +299,10 @@ impl Upload {
         }
         let Location { parts, path, .. } = self.location.clone();
         let number = self.shared.unwrap_or(0) + at;
+        if self.shared.is_some() {
+            self.sums.resize(self.sums.len().max(at + 1), (0, 0));
+            self.sums[at] = (bytes.len() as u64, crc::crc32c(0, &bytes));
+        }
         let send = async move { parts.put_part(&path, &id, number, PutPayload::from(bytes)).await };
         self.sending.push_back((at, runtime()?.spawn(send)));
         Ok(())
