@@ -209,6 +209,33 @@ fn stacks_and_unstacks_experts() {
     assert_eq!(hashes(&back), hashes(&source));
 }
 
+/// A model with experts both stacked and one by one is not converted, and the error says why.
+#[test]
+fn refuses_experts_that_are_stacked_and_apart() {
+    let folder = Folder::new();
+    let mut tensors = vec![
+        ("model.layers.0.mlp.experts.gate_up_proj".to_owned(), vec![2, 12, 8]),
+        ("model.layers.0.mlp.experts.down_proj".to_owned(), vec![2, 8, 6]),
+    ];
+    for expert in 0..2 {
+        for (part, shape) in [("gate_proj", [6, 8]), ("up_proj", [6, 8]), ("down_proj", [8, 6])] {
+            let key = format!("model.layers.0.mlp.experts.{expert}.{part}.weight");
+            tensors.push((key, shape.to_vec()));
+        }
+    }
+    let all: Vec<(&str, &[u64])> =
+        tensors.iter().map(|(key, shape)| (&**key, &shape[..])).collect();
+    let source = text(&folder.with("model.safetensors", &model(&all)));
+    folder.with("config.json", br#"{"model_type": "qwen3_moe", "num_experts": 2}"#);
+    for (target, words) in [
+        ("stacked", "its keys are those of stacked already. If only some of them are"),
+        ("hf", "becomes `model.layers.0.mlp.experts.0.gate_proj.weight`, too"),
+    ] {
+        let error = run(["convert-model", &source, "--to", target, "--dry-run"]).failed();
+        assert!(error.contains(words), "{error}");
+    }
+}
+
 /// The recipe and the command in `docs/recipes.md`.
 #[test]
 fn documented_recipe_example_works() {

@@ -141,3 +141,36 @@ fn closed_pipe_keeps_the_exit_status() {
     drop(reader);
     assert_eq!(statelens().args(["ls", &one]).stdout(writer).status().unwrap().code(), Some(0));
 }
+
+/// A source that is overwritten while a tensor of it is exported: nothing is kept.
+#[test]
+fn export_notices_a_source_that_changes() {
+    for megabytes in [8, 32, 128] {
+        let folder = Folder::new();
+        let (len, source) = (megabytes << 20, folder.file("source.safetensors"));
+        let header =
+            format!(r#"{{"w":{{"dtype":"F32","shape":[{}],"data_offsets":[0,{len}]}}}}"#, len / 4);
+        let head = [&(header.len() as u64).to_le_bytes()[..], header.as_bytes()].concat();
+        fs::write(&source, &head).unwrap();
+        let file = fs::File::options().write(true).open(&source).unwrap();
+        file.set_len((head.len() + len) as u64).unwrap();
+        let args = ["export", &text(&source), "w", &text(&folder.file("w.csv"))];
+        let mut export = statelens().args(args).stderr(std::process::Stdio::piped());
+        let mut export = export.spawn().unwrap();
+        // The unfinished file appears once the source was opened.
+        while folder.names().len() < 2 && export.try_wait().unwrap().is_none() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000)).unwrap();
+        if export.try_wait().unwrap().is_some() {
+            // It was faster; a larger source takes longer.
+            continue;
+        }
+        let ran = export.wait_with_output().unwrap();
+        let error = String::from_utf8_lossy(&ran.stderr);
+        assert!(error.contains("was changed by another program while it was read"), "{error}");
+        assert_eq!(folder.names(), ["source.safetensors"]);
+        return;
+    }
+    panic!("every export ended before its source changed");
+}
