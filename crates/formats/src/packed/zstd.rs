@@ -7,15 +7,14 @@ use ruzstd::decoding::StreamingDecoder;
 
 use crate::section::SectionStream;
 
-/// Decompresses all frames of a file.
+/// Decompresses all frames of a file. One decoder is used for all: a small file may have a hundred
+/// thousand frames, and a decoder has large tables.
 pub(super) struct Zstd {
     state: State,
-    /// The maximum window size in bytes.
-    window: u64,
 }
 
 enum State {
-    Between(SectionStream),
+    Between(SectionStream, FrameDecoder),
     InFrame(Box<Decoder>),
     Ended,
 }
@@ -25,10 +24,12 @@ type Decoder = StreamingDecoder<io::Chain<io::Cursor<[u8; 4]>, SectionStream>, F
 
 impl Zstd {
     pub(super) fn new(source: SectionStream, window: u64) -> Self {
-        Self { state: State::Between(source), window }
+        let mut decoder = FrameDecoder::new();
+        decoder.set_max_window_size(window);
+        Self { state: State::Between(source, decoder) }
     }
 
-    fn frame(&self, mut source: SectionStream) -> io::Result<State> {
+    fn frame(mut source: SectionStream, decoder: FrameDecoder) -> io::Result<State> {
         let mut magic = [0; 4];
         if source.read(&mut magic[..1])? == 0 {
             return Ok(State::Ended);
@@ -40,12 +41,12 @@ impl Zstd {
             let len = u64::from(u32::from_le_bytes(len));
             let skipped = io::copy(&mut (&mut source).take(len), &mut io::sink())?;
             return match skipped == len {
-                true => Ok(State::Between(source)),
+                true => Ok(State::Between(source, decoder)),
                 false => Err(io::ErrorKind::UnexpectedEof.into()),
             };
         }
         let source = io::Cursor::new(magic).chain(source);
-        let decoder = StreamingDecoder::new_with_max_window_size(source, self.window);
+        let decoder = StreamingDecoder::new_with_decoder(source, decoder);
         Ok(State::InFrame(Box::new(decoder.map_err(io::Error::other)?)))
     }
 }
@@ -54,14 +55,16 @@ impl Read for Zstd {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         loop {
             match std::mem::replace(&mut self.state, State::Ended) {
-                State::Between(source) => self.state = self.frame(source)?,
+                State::Between(source, decoder) => self.state = Self::frame(source, decoder)?,
+
                 State::InFrame(mut decoder) => {
                     let read = decoder.read(into)?;
                     if read > 0 || into.is_empty() {
                         self.state = State::InFrame(decoder);
                         return Ok(read);
                     }
-                    self.state = State::Between(decoder.into_inner().into_inner().1);
+                    let (source, decoder) = decoder.into_parts();
+                    self.state = State::Between(source.into_inner().1, decoder);
                 }
                 State::Ended => return Ok(0),
             }
@@ -78,6 +81,19 @@ mod tests {
 
     use super::*;
     use crate::section::Section;
+
+    #[test]
+    fn reads_all_frames() {
+        // A block of one byte, an empty frame, a frame to skip.
+        let one = |byte| vec![0x28, 0xb5, 0x2f, 0xfd, 0, 0, 9, 0, 0, byte];
+        let empty = vec![0x28, 0xb5, 0x2f, 0xfd, 0, 0, 1, 0, 0];
+        let skipped = vec![0x50, 0x2a, 0x4d, 0x18, 1, 0, 0, 0, b'x'];
+        let file = [one(b'a'), empty.clone(), skipped, one(b'b'), empty].concat();
+        let part = Section::new(Arc::new(Memory::from(file)), 0, u64::MAX);
+        let mut text = String::new();
+        Zstd::new(part.stream(0, Rc::default()), 1 << 20).read_to_string(&mut text).unwrap();
+        assert_eq!(text, "ab");
+    }
 
     #[test]
     fn refuses_large_windows() {
