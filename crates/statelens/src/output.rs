@@ -20,7 +20,7 @@ pub use shards::old_shards;
 use statelens_checkpoint::{Error, Result, size_text};
 use statelens_tensor::BUFFER;
 
-use crate::files::FileSource;
+use crate::files::{FileSource, path_text};
 use crate::remote;
 
 /// A file that does not have its own name yet. If it is dropped before [`keep_all`], it is removed,
@@ -38,7 +38,7 @@ pub struct Output {
 /// Fails if `target` may not be written: it is an address, it exists and is not to be replaced, it
 /// is one of the input files, it is not a regular file, or it is named after its content.
 pub fn check_target(target: &Path, replace: bool, sources: &[Arc<FileSource>]) -> Result<()> {
-    let name = || target.display().to_string();
+    let name = || path_text(target);
     if remote::address(target).is_some() {
         return Err(Error::refused("this output can't be written to an address")
             .in_file(name())
@@ -116,9 +116,7 @@ pub fn write_small<Bytes: AsRef<[u8]>>(
 }
 
 fn write_error(error: &io::Error, target: &Path) -> Error {
-    Error::io(format!("writing failed: {error}"))
-        .caused_by_system(error)
-        .in_file(target.display().to_string())
+    Error::io(format!("writing failed: {error}")).caused_by_system(error).in_file(path_text(target))
 }
 
 impl Output {
@@ -146,9 +144,7 @@ impl Output {
             _ => PathBuf::from("."),
         };
         if target.file_name().is_none() {
-            return Err(
-                Error::refused("this path has no file name").in_file(target.display().to_string())
-            );
+            return Err(Error::refused("this path has no file name").in_file(path_text(&target)));
         }
         leftovers::remove(&folder);
         check_room(&folder, bytes)?;
@@ -168,15 +164,14 @@ impl Output {
                 Err(error) => return Err(create_error(&error, &folder, &target)),
             }
         }
-        Err(Error::io("no free temporary name was found next to it")
-            .in_file(target.display().to_string()))
+        Err(Error::io("no free temporary name was found next to it").in_file(path_text(&target)))
     }
 
     /// Takes a complete temporary file that another process wrote. It is not removed if it doesn't
     /// get its name. Fails if that name leads to another folder than that of the temporary file.
     pub(crate) fn adopt(temporary: PathBuf, target: &Path, replace: bool) -> Result<Self> {
         check_not_addressed(target)?;
-        let name = target.display().to_string();
+        let name = path_text(target);
         let target = fs::canonicalize(target).unwrap_or_else(|_| target.to_owned());
         let folder = |path: &Path| path.parent().and_then(|folder| fs::canonicalize(folder).ok());
         if folder(&target) != folder(&temporary) {
@@ -206,7 +201,7 @@ impl Output {
     pub fn reserve(&self, bytes: u64) -> Result<()> {
         reserve(&self.file, bytes).map_err(|error| {
             Error::io(format!("{} can't be reserved for the file: {error}", size_text(bytes)))
-                .in_file(self.target.display().to_string())
+                .in_file(path_text(&self.target))
                 .advice("Make room, or write to another disk.")
         })
     }
@@ -273,7 +268,7 @@ fn check_room(folder: &Path, bytes: u64) -> Result<()> {
             size_text(bytes),
             size_text(free)
         ))
-        .in_file(folder.display().to_string())
+        .in_file(path_text(folder))
         .advice("Make room, or write to another disk.")),
         _ => Ok(()),
     }
@@ -293,13 +288,13 @@ fn free_bytes(_folder: &Path) -> Option<u64> {
 
 fn exists(target: &Path) -> Error {
     Error::refused("this file already exists")
-        .in_file(target.display().to_string())
+        .in_file(path_text(target))
         .coded("exists")
         .advice("Name another one, or allow replacing it.")
 }
 
 fn create_error(error: &io::Error, folder: &Path, target: &Path) -> Error {
-    let name = target.display().to_string();
+    let name = path_text(target);
     let made = match error.kind() {
         io::ErrorKind::NotFound => {
             Error::io(format!("there is no folder `{}`", folder.display())).in_file(name)
