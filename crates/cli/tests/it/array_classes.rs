@@ -40,8 +40,8 @@ fn classes_and_metadata_of_arrays_are_compared() {
     for (one, other, words) in [
         (&plain, &mapped, None),
         (&matrix, &old, None),
-        (&plain, &matrix, Some("class: numpy.ndarray / numpy.matrix")),
-        (&matrix, &own, Some("class: numpy.matrix / shop.Prices")),
+        (&plain, &matrix, Some("numpy.ndarray / numpy.matrix")),
+        (&matrix, &own, Some("numpy.matrix / shop.Prices")),
         (&metres, &feet, Some("@units")),
     ] {
         let differ = run(["diff", one, other]);
@@ -59,9 +59,8 @@ fn classes_and_metadata_of_arrays_are_compared() {
     assert!(run(["show", &matrix, "w"]).ok().contains("numpy.matrix"));
     // `np.save` writes plain arrays, too: the form changes, no value is lost.
     let archive = text(&folder.file("w.npz"));
-    let converted = run(["convert", &matrix, &archive]);
-    assert!(converted.err.contains("become plain arrays"), "{}", converted.err);
-    assert_eq!(converted.code, Some(0), "{}", converted.err);
+    let converted = run(["convert", &matrix, &archive]).ok();
+    assert!(converted.contains("become plain arrays"), "{converted}");
     // Other formats have no classes, so there is nothing to compare.
     let manifest = text(&folder.file("of-matrix.json"));
     run(["manifest", &matrix, "--json", "-o", &manifest]).ok();

@@ -229,7 +229,7 @@ fn refuses_experts_that_are_stacked_and_apart() {
     folder.with("config.json", br#"{"model_type": "qwen3_moe", "num_experts": 2}"#);
     for (target, words) in [
         ("stacked", "its keys are those of stacked already. If only some of them are"),
-        ("hf", "becomes `model.layers.0.mlp.experts.0.gate_proj.weight`, too"),
+        ("hf", "_proj.weight`, too. The rule is in line"),
     ] {
         let error = run(["convert-model", &source, "--to", target, "--dry-run"]).failed();
         assert!(error.contains(words), "{error}");

@@ -155,8 +155,8 @@ fn export_notices_a_source_that_changes() {
         let file = fs::File::options().write(true).open(&source).unwrap();
         file.set_len((head.len() + len) as u64).unwrap();
         let args = ["export", &text(&source), "w", &text(&folder.file("w.csv"))];
-        let mut export = statelens().args(args).stderr(std::process::Stdio::piped());
-        let mut export = export.spawn().unwrap();
+        let mut command = statelens();
+        let mut export = command.args(args).stderr(std::process::Stdio::piped()).spawn().unwrap();
         // The unfinished file appears once the source was opened.
         while folder.names().len() < 2 && export.try_wait().unwrap().is_none() {
             std::thread::sleep(Duration::from_millis(1));
