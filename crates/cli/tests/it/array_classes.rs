@@ -56,6 +56,9 @@ fn classes_and_metadata_of_arrays_are_compared() {
         assert_eq!(verified.out.contains("its class differs"), words.is_some(), "{}", verified.out);
         assert!(!verified.out.contains("attributes are not compared"), "{}", verified.out);
     }
+    for file in [&plain, &matrix, &metres] {
+        assert_eq!(run(["scan", file]).ok(), "nothing to report\n");
+    }
     assert!(run(["show", &matrix, "w"]).ok().contains("numpy.matrix"));
     // `np.save` writes plain arrays, too: the form changes, no value is lost.
     let archive = text(&folder.file("w.npz"));

@@ -219,8 +219,12 @@ fn inner(pickle: &Pickle, id: NodeId) -> Option<DTypeElements> {
     Some(DTypeElements { size, objects })
 }
 
-/// Returns whether it is the metadata of a dtype of dates: `(dict, (unit, count, count, count))`.
+/// Returns whether it is the metadata of a dtype: a dict, and for dates `(dict, (unit, count, count,
+/// count))`.
 fn is_metadata(pickle: &Pickle, id: NodeId) -> bool {
+    if matches!(pickle.node(id), Node::Dict(_)) {
+        return true;
+    }
     let Some([dict, unit]) = tuple(pickle, id) else { return false };
     let dict = matches!(pickle.node(*dict), Node::None | Node::Dict(_));
     let unit = match tuple(pickle, *unit) {
