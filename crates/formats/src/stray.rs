@@ -323,7 +323,7 @@ mod tests {
     #[test]
     fn describes_files_that_are_not_checkpoints() {
         let onnx = b"\x08\x08\x12\x07pytorch\x1a\x052.6.0\x3a\x9c\x01\x0a\x10";
-        let cases: [(&str, &[u8], &str); 47] = [
+        let cases: [(&str, &[u8], &str); 50] = [
             ("model.pt.gz", b"\x1f\x8b\x08\x00", "compressed"),
             ("model.bin", b"", "empty"),
             ("model.bin", &[0; 5000], "zeros"),

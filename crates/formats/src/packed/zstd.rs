@@ -14,22 +14,22 @@ pub(super) struct Zstd {
 }
 
 enum State {
-    Between(SectionStream, FrameDecoder),
-    InFrame(Box<Decoder>),
+    Between(SectionStream, Box<FrameDecoder>),
+    InFrame(Decoder),
     Ended,
 }
 
 /// The magic number was already read, so it is chained before the rest.
-type Decoder = StreamingDecoder<io::Chain<io::Cursor<[u8; 4]>, SectionStream>, FrameDecoder>;
+type Decoder = StreamingDecoder<io::Chain<io::Cursor<[u8; 4]>, SectionStream>, Box<FrameDecoder>>;
 
 impl Zstd {
     pub(super) fn new(source: SectionStream, window: u64) -> Self {
-        let mut decoder = FrameDecoder::new();
+        let mut decoder = Box::new(FrameDecoder::new());
         decoder.set_max_window_size(window);
         Self { state: State::Between(source, decoder) }
     }
 
-    fn frame(mut source: SectionStream, decoder: FrameDecoder) -> io::Result<State> {
+    fn frame(mut source: SectionStream, decoder: Box<FrameDecoder>) -> io::Result<State> {
         let mut magic = [0; 4];
         if source.read(&mut magic[..1])? == 0 {
             return Ok(State::Ended);
@@ -47,7 +47,7 @@ impl Zstd {
         }
         let source = io::Cursor::new(magic).chain(source);
         let decoder = StreamingDecoder::new_with_decoder(source, decoder);
-        Ok(State::InFrame(Box::new(decoder.map_err(io::Error::other)?)))
+        Ok(State::InFrame(decoder.map_err(io::Error::other)?))
     }
 }
 
