@@ -293,7 +293,8 @@ mod tests {
         let mut bad = sound;
         bad[10..14].copy_from_slice(&nan);
         bad[16..18].copy_from_slice(&half);
-        assert_eq!(count(outer.clone(), &[sound, bad, sound].concat()), (1, 1, Some(1)));
+        // One element, although two of its numbers are not finite.
+        assert_eq!(count(outer.clone(), &[sound, bad, sound].concat()), (1, 0, Some(1)));
         assert!(ElementNumbers::of(&outer).1);
         // A record can be of any size, and its fields repeat any number of times.
         let many = record(u64::MAX, vec![field("a", 0, outer.clone(), &[u64::MAX / 32])]);
