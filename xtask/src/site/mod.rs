@@ -12,7 +12,7 @@
 //! | small | `dist`, `build`, `statelens.html` | `page-small`: fat LTO, optimised for size except hot crates; split in two; then wasm-opt, which also puts functions with similar names side by side: 4 % less after gzip |
 //!
 //! The small program is split (`xtask/bindgen/src/split.rs`): what plans and writes outputs,
-//! compares, and verifies is in a second Wasm file, which the worker loads when it first calls such
+//! compares, verifies, and reads rare formats is in a second Wasm file, which the worker loads when it first calls such
 //! a function (`globalThis.loadRest` in `web/boot.js`). The service worker stores both files.
 //!
 //! Both use SIMD (`.cargo/config.toml`); a browser without it shows a message (`web/simd.js`).
@@ -126,13 +126,19 @@ fn compile(goal: Goal, description: &Description) -> Result<PathBuf> {
     Ok(folder.join(format!("{}.wasm", name_of(&program.manifest)?)))
 }
 
-/// Modules whose functions the small page loads when it first calls one of them. None is needed to
-/// open a checkpoint, or in the window.
-const REST: [&str; 24] = [
+/// Modules whose functions the small page loads when it first calls one of them: what converts,
+/// compares and verifies, and readers of rare formats. None is needed in the window.
+const REST: [&str; 30] = [
     "statelens_formats::archive::write::",
     "statelens_formats::cerebras::write::",
+    "statelens_formats::dcp::read::",
+    "statelens_formats::deepspeed::read::",
+    "statelens_formats::deepspeed::zero::",
+    "statelens_formats::fsdp::read::",
+    "statelens_formats::keras::read::",
     "statelens_formats::numpy::write::",
     "statelens_formats::safetensors::write::",
+    "statelens_formats::tensorflow::read::",
     "statelens_formats::tensorflow::write::",
     "statelens_formats::torch::write::",
     "statelens_hdf5::write::",
