@@ -28,6 +28,15 @@ from s3_server import S3Server
 FIXTURES = Path(__file__).resolve().parents[2] / "target/fixtures"
 # The library fails to load these, or needs minutes.
 LEFT_OUT = ("legacy_many_5k", "link_")
+# Records, which the library saves to S3 and cannot load: refused, and left out by these patterns; nothing else is in the file
+# if there are none.
+RECORDS = {
+    "cerebras/v2.10.0/numpy_struct.mdl": [],
+    "cerebras/v2.4.0/numpy_struct.mdl": [],
+    "torch/zip_numpy.pt": ["struct"],
+}
+# Bytes of an object that is read in several requests.
+LARGE = 256 << 10
 TORCH = ["zip_module_state_dict.pt", "zip_numpy.pt", "zip_tied.pt", "zip_training_ckpt.pt", "zip_views.pt"]
 # Keys that `.mdl` files can't have, or that clients of S3 change.
 HARD_KEYS = [
@@ -100,14 +109,16 @@ class Comparison:
         command = ["convert", "--json", source, target]
         patterns = []
         process = self.statelens(*command)
-        if process.returncode and ("0.5", name) in cases.REFUSED:
-            patterns, _ = cases.REFUSED["0.5", name]
+        if process.returncode and (("0.5", name) in cases.REFUSED or name in RECORDS):
+            patterns, _ = cases.REFUSED.get(("0.5", name), ([], None))
+            patterns = patterns + RECORDS.get(name, [])
             if not patterns:
                 self.counts["refused, as `.mdl` is"] += 1
                 return
             command += [f"--exclude={pattern}" for pattern in patterns]
             process = self.statelens(*command)
-        if process.returncode:
+        is_whole = process.returncode == 0
+        if not is_whole:
             process = self.statelens(*command, "--lossy")
         if process.returncode:
             return self.check("written", name, [process.stderr.strip()])
@@ -117,6 +128,9 @@ class Comparison:
         keys, _ = cases.DIFFERENT.get(name, ((), None))
         found = [text for text in compare.differences(rows, loaded) if not any(text.startswith(f"{key!r}: ") for key in keys)]
         self.check("written", name, sentences + found)
+        # A copy of an incomplete checkpoint says so.
+        if not is_whole:
+            return
         verified = self.statelens("verify", target)
         self.check("verified", name, [] if verified.returncode == 0 else [verified.stdout + verified.stderr])
 
@@ -148,7 +162,8 @@ class Comparison:
         sentences = [text for text in sentences if not any(text.startswith(f"{key!r}: ") for key in keys)]
         metadata = [request for request in self.server.requests if request[1].endswith("/__METADATA__")]
         objects = collections.Counter(key for _, key, _ in self.server.requests)
-        several = [f"{key} was requested {count} times" for key, count in objects.items() if count > 1]
+        several = [f"{key} was requested {count} times" for key, count in objects.items()
+                   if count > 1 and len(self.server.below(key)[key].body) <= LARGE]
         if len(metadata) != 1 and name != "hard keys":
             several.append(f"{len(metadata)} requests for __METADATA__")
         self.check("read, compressed" if compressed else "read", name, sentences + several)
