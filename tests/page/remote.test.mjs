@@ -716,7 +716,7 @@ test("the page's own site needs no confirmation; invalid URLs are reported", asy
     assert.match(await page.textContent("#fetched"), /fetched from/);
   });
   for (const [url, expected] of [
-    ["https://huggingface.co/gpt2", /page of a repository, not the address of a file/],
+    ["https://huggingface.co/gpt2", /is not that of a repository, a folder or a file/],
     ["ftp://example.org/a.pt", /begins with https:\/\/ or http:\/\//],
     ["https://me:secret@example.org/a.pt", /user name or password/],
   ]) {

@@ -104,11 +104,11 @@ fn sources(session: &SharedSession, names: &[FileName], data: &JsValue) -> Rc<So
 
 fn handle_request(session: &SharedSession, job: &Job, message: ToWorker, data: &JsValue) {
     match message {
-        ToWorker::OpenAddress { url, agreed } => {
+        ToWorker::OpenAddress { url, agreed, token } => {
             session.borrow_mut().jobs.allow(agreed.cap);
             let (weak, job) = (Rc::downgrade(session), job.clone());
             job.clone().spawn(async move {
-                let opened = open::worker::open_address(&url, agreed, &job).await;
+                let opened = open::worker::open_address(&url, agreed, &token, &job).await;
                 if let Some(session) = weak.upgrade() {
                     store_opened(&session, &job, opened);
                 }

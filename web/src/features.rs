@@ -20,6 +20,10 @@ macro_rules! tasks {
             Verify(crate::verify::message::VerifyRequest)
                 -> crate::verify::message::VerifyReport,
                 starts crate::verify::worker::start, sheet crate::verify::page::sheet;
+            /// Checking the open folder or repository by the rules of `statelens check`.
+            CheckFolder(crate::folder_check::message::FolderCheckRequest)
+                -> statelens_compare::folder::FolderReport,
+                starts crate::folder_check::worker::start;
             /// Reading the values of all tensors that were not read yet. A partial result has only
             /// the statistics of tensors read since the last one. If the scan is stopped, its result
             /// covers the tensors read so far.

@@ -54,6 +54,7 @@ pub mod dispatch;
 pub mod export;
 pub mod family;
 pub mod filter;
+pub mod folder_check;
 pub mod inspector;
 pub mod links;
 pub mod matrix;

@@ -70,6 +70,8 @@ pub enum ToWorker {
         url: String,
         /// What the user has agreed to.
         agreed: FetchConsent,
+        /// The token of an account on the Hugging Face Hub; may be empty. Goes to the Hub only.
+        token: String,
     },
     /// Change how many bytes one action may fetch.
     Allow {

@@ -86,6 +86,7 @@ pub fn error(error: &Error) -> ErrorText {
         ErrorKind::Limit if error.code() == "fetch-cap" => protocol::error::ErrorKind::FetchCap,
         ErrorKind::Limit => protocol::error::ErrorKind::Limit,
         ErrorKind::Refused if error.code() == FALSIFIED => protocol::error::ErrorKind::Falsified,
+        ErrorKind::Refused if error.code().starts_with("hub-") => protocol::error::ErrorKind::Hub,
         ErrorKind::Refused => protocol::error::ErrorKind::Refused,
         ErrorKind::Io if error.code() == UNWRITTEN => protocol::error::ErrorKind::Unwritten,
         ErrorKind::Io | ErrorKind::Cancelled => protocol::error::ErrorKind::Io,

@@ -55,7 +55,8 @@ pub(crate) fn handle_request(session: &SharedSession, job: Job, fetch: bool) {
         Some(Config::new(text.name.clone(), value.scalars()))
     });
     let model = Model::of(&open.checkpoint, &open.leaves, config.as_ref());
-    let fetch = (server.is_some() && !requested && model.is_recognised()).then(|| name.to_owned());
+    let is_wanted = server.is_some() && config.is_none() && !requested;
+    let fetch = (is_wanted && model.is_recognised()).then(|| name.to_owned());
     post(&job, model, fetch);
 }
 

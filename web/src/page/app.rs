@@ -52,7 +52,7 @@ use crate::share::page::{ShareSheet, use_link_of_page};
 use crate::state::fmt;
 use crate::state::task::Task;
 use crate::values::page::use_values_panel;
-use crate::{compare, open, rail, run_folder};
+use crate::{compare, folder_check, open, rail, run_folder};
 
 /// The root component.
 #[component]
@@ -89,6 +89,7 @@ pub fn App() -> Html {
     compare::page::use_quantised_pair(&model, &actor);
     run_folder::page::use_run(&model, &actor);
     rail::page::use_rail(&model, &actor);
+    folder_check::page::use_folder_check(&model, &actor);
     use_title(&model);
     use_open_name(&model);
     stop_dialog::use_close_unshown(&model, &actor);
@@ -190,6 +191,7 @@ fn screen(model: &UseReducerHandle<PageModel>, actor: &Actor) -> Html {
                     address: model.address.as_ref(),
                     agreed: model.agreed,
                     raise: raise(model, actor, error),
+                    check: folder_check::page::button(model, actor, "btn"),
                 };
                 error_screen(actor, &failed)
             }
@@ -206,7 +208,7 @@ fn screen(model: &UseReducerHandle<PageModel>, actor: &Actor) -> Html {
             <Workspace {work} oncompare={oncompare(model, actor)} tab={model.tab} tree_shown={model.tree_shown} description={model.description.clone()} treemap={model.treemap.clone()} inspected={model.inspected.clone()}
                 values={model.values.clone()} running={running(model)} fetched={model.fetched.clone()} cap={model.agreed.cap}
                 privacy={privacy(model)} verifying={model.verification.task.clone()} grade={model.grade()} kept={model.kept_outputs} values_panel={model.values_panel.clone()}
-                title={title(model)} rail={model.rail.clone()} files={model.files.clone()} files_shown={model.files_shown} run={run_name(model)} read_as={read_as(model, actor)} />
+                title={title(model)} rail={model.rail.clone()} files={model.files.clone()} files_shown={model.files_shown} run={run_name(model)} read_as={read_as(model, actor)} check={folder_check::page::button(model, actor, "textrow only-l")} />
         },
         _ if is_embedded() => waiting_screen(),
         _ => start_screen(actor, model.dragged, model.pending_link.as_deref()),
@@ -345,6 +347,9 @@ fn sheet(model: &UseReducerHandle<PageModel>, actor: &Actor) -> Html {
     if let Some(sheet) = open::page::address::sheet(model) {
         return sheet;
     }
+    if let Some(sheet) = folder_check::page::sheet(model) {
+        return sheet;
+    }
     let Some(work) = &model.work else {
         return match model.sheet {
             Some(Sheet::Keys) => html! { <ShortcutsSheet /> },
@@ -363,7 +368,7 @@ fn sheet(model: &UseReducerHandle<PageModel>, actor: &Actor) -> Html {
             host={model.fetched.as_ref().map(|fetched| AttrValue::from(fetched.host.clone()))} /> }
         }
         (Some(Sheet::Findings), _) => {
-            html! { <FindingsSheet work={work.clone()} title={title(model)} scan={model.values_panel.scan.clone()} read_as={read_as(model, actor)} read_all={matches!(model.verification.task, Task::Done(_))} /> }
+            html! { <FindingsSheet work={work.clone()} title={title(model)} scan={model.values_panel.scan.clone()} read_as={read_as(model, actor)} read_all={matches!(model.verification.task, Task::Done(_))} check={folder_check::page::button(model, actor, "btn quiet")} /> }
         }
         (Some(Sheet::Task(kind)), _) => {
             let error = model.task_error(kind);

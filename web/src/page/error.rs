@@ -37,6 +37,8 @@ pub struct OpenFailure<'a> {
     pub agreed: FetchConsent,
     /// Opens the file with higher limits, if a limit was reached.
     pub raise: Option<Callback<MouseEvent>>,
+    /// The button that checks the folder.
+    pub check: Html,
 }
 
 /// Returns the heading for a kind of error.
@@ -47,6 +49,7 @@ pub fn kind_word(kind: ErrorKind) -> &'static str {
         ErrorKind::Unsupported => "Not supported",
         ErrorKind::Limit | ErrorKind::FetchCap => "Over a limit",
         ErrorKind::Refused | ErrorKind::Falsified => "Refused",
+        ErrorKind::Hub => "No access",
         ErrorKind::Io => "Could not be read",
         ErrorKind::Unwritten => "Could not be written",
     }
@@ -130,6 +133,9 @@ pub fn error_screen(actor: &Actor, failed: &OpenFailure<'_>) -> Html {
                         { fetch_limit::retry_button(&retry_button, address, failed.agreed, error.kind) }
                     }
                     { raise_limits_offer(failed.raise.clone()) }
+                    if failed.others > 1 {
+                        <div class="hint"><span>{ "See what else is wrong with the folder" }</span>{ failed.check.clone() }</div>
+                    }
                     <div class="hint"><span>{ "Try another copy" }</span>
                         <button class="btn" id="open-copy" onclick={choose}>{ "Open\u{2026}" }</button></div>
                     <div class="hint"><span>{ "Think this is a mistake?" }</span>

@@ -128,13 +128,15 @@ pub fn LimitDialog(props: &LimitProps) -> Html {
 }
 
 /// Renders a button to try again after an address could not be opened: with a larger limit if the
-/// limit was reached, or following the redirect if the user has not agreed to that yet.
+/// limit was reached, following the redirect if the user has not agreed to that yet, or with another
+/// address or a token if the Hub refused.
 pub fn retry_button(
     actor: &Actor,
     address: &AttrValue,
     agreed: FetchConsent,
     kind: ErrorKind,
 ) -> Html {
+    let edit = kind == ErrorKind::Hub;
     let mut next = agreed;
     let mut hint = ("The server may be available again", "Try again".to_owned());
     match CAPS.iter().find(|(larger, _)| *larger > agreed.cap) {
@@ -146,11 +148,15 @@ pub fn retry_button(
             next.follow = true;
             hint = ("Follow the redirect if you trust this server", "Follow it".to_owned());
         }
+        _ if edit => hint = ("Correct the address, or enter a token", "Edit\u{2026}".to_owned()),
         // The server sends the same file again.
         _ if kind != ErrorKind::Io => return html! {},
         _ => {}
     }
     let address = address.clone();
-    let onclick = actor.on(move |actor, _: MouseEvent| actor.open_address(&address, next));
+    let onclick = actor.on(move |actor, _: MouseEvent| match edit {
+        true => actor.show_address_prompt(address.clone()),
+        false => actor.open_address(&address, next),
+    });
     html! { <div class="hint"><span>{ hint.0 }</span><button class="btn" id="again" {onclick}>{ hint.1 }</button></div> }
 }

@@ -34,6 +34,8 @@ pub struct FindingsProps {
     pub read_as: ReadAsChoice,
     /// Whether everything was read.
     pub read_all: bool,
+    /// The button that shows the check of the folder.
+    pub check: Html,
 }
 
 #[component]
@@ -107,6 +109,7 @@ pub fn FindingsSheet(props: &FindingsProps) -> Html {
                 { for opened.offers.iter().filter(|offer| offer.finding.is_none()).map(|offer| repair::page::article(&actor, &props.work, offer)) }
             </div>
             <footer><span class="grow dim">{ read }</span>
+                { props.check.clone() }
                 if !(findings.is_empty() && noticed.is_empty()) { <button class="btn quiet" id="copy-findings" onclick={copy_all}>{ "Copy as text" }</button> }
                 if !opened.summary && !props.read_all { <button class="btn" onclick={verify}>{ "Read everything " }{ cap("V") }</button> }</footer>
         </SheetFrame>

@@ -8,6 +8,7 @@ pub(crate) mod tasks;
 
 use std::rc::Rc;
 
+use statelens_compare::folder::FolderReport;
 use statelens_recipes::inference::stem;
 use yew::prelude::*;
 
@@ -189,6 +190,8 @@ pub struct PageModel {
     pub shared: Option<Rc<SharedSummary>>,
     /// The state of the verification.
     pub verification: Verification,
+    /// The check of the folder.
+    pub folder_check: Task<FolderReport>,
     /// The state of reading tensor values.
     pub values_panel: ValuesPanel,
     /// The matrix shown as a heatmap, if any.
@@ -258,6 +261,7 @@ impl Default for PageModel {
             treemap: None,
             shared: None,
             verification: Verification::default(),
+            folder_check: Task::Idle,
             values_panel: ValuesPanel::default(),
             matrix: None,
             convert: None,
@@ -294,7 +298,7 @@ impl PageModel {
             self.run = None;
         }
         if *self.files != files {
-            self.rail = None;
+            (self.rail, self.folder_check) = (None, Task::Idle);
         }
         self.files = Rc::new(files);
         (self.address, self.fetched) = (None, None);
@@ -308,7 +312,7 @@ impl PageModel {
     pub(crate) fn begin_opening_address(&mut self, address: AttrValue, agreed: FetchConsent) {
         self.sheet = None;
         self.files = Rc::default();
-        (self.fetched, self.rail) = (None, None);
+        (self.fetched, self.rail, self.folder_check) = (None, None, Task::Idle);
         (self.address, self.agreed) = (Some(address), agreed);
         (self.requested, self.crashed) = (None, false);
         (self.compare, self.run) = (None, None);

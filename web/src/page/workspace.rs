@@ -94,6 +94,8 @@ pub struct WorkspaceProps {
     pub run: Option<AttrValue>,
     /// The dtypes of arrays that are stored without one.
     pub read_as: ReadAsChoice,
+    /// The button that shows the check of the folder.
+    pub check: Html,
 }
 
 #[component]
@@ -484,7 +486,7 @@ fn status(actor: &Actor, work: &OpenWork, props: &WorkspaceProps) -> Html {
     html! {
         <footer class="status">
             if let Some(grade) = props.grade {
-                <span class="opt" id="grade" data-grade={grade.word()} title={grade_title(grade)}>{ grade_mark(props.grade) }<b>{ grade.word() }</b></span>
+                <button class="textrow opt" id="grade" data-grade={grade.word()} title={grade_title(grade)} onclick={show(Sheet::Findings)}><span>{ grade_mark(props.grade) }<b>{ grade.word() }</b></span></button>
             }
             <button class="textrow" onclick={show(Sheet::Findings)} title="Findings (F)">
                 { for Grade::ALL.into_iter().filter(|&grade| count(grade) > 0).map(|grade| html! {
@@ -495,6 +497,7 @@ fn status(actor: &Actor, work: &OpenWork, props: &WorkspaceProps) -> Html {
                 if Grade::ALL.into_iter().all(|grade| count(grade) == 0) { <span>{ "no findings" }</span> }
             </button>
             if !opened.summary { { verify::page::status(actor, &props.verifying) } }
+            { props.check.clone() }
             { values::page::status(actor, work, &props.values_panel, fetch_cap(props)) }
             if let Some(percent) = props.running {
                 <button class="textrow" onclick={show(Sheet::Convert)}><span><b>{ format!("writing {percent} %") }</b></span></button>

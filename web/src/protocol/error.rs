@@ -23,6 +23,8 @@ pub enum ErrorKind {
     FetchCap,
     /// It would lose data.
     Refused,
+    /// The Hugging Face Hub has no such files, or does not give them out.
+    Hub,
     /// Casts changed numbers by more than rounding; the user may keep the result.
     Falsified,
     /// The browser could not read.

@@ -22,8 +22,10 @@ use web_sys::{
 
 use crate::open::message::FetchStats;
 use crate::protocol::FromWorker;
+use crate::worker::hub::HubAccess;
 use crate::worker::job::Job;
-use crate::worker::port::{now, scope};
+use crate::worker::port::now;
+use crate::worker::requests::{fetched, silent, text};
 
 /// Timeout of a request in milliseconds; one more is added for each 50 bytes.
 const TIMEOUT: u32 = 15_000;
@@ -36,12 +38,29 @@ pub struct RemoteServer {
     without_ranges: Cell<bool>,
     /// Whether the user agreed to redirects to other servers.
     follow: bool,
+    /// How files are located, if this is the Hugging Face Hub.
+    hub: Option<HubAccess>,
     /// The number of requests last reported to the page.
     last_report: Cell<u64>,
 }
 
 /// A file that is read by parts.
 pub type XhrFile = RemoteFile<Xhr>;
+
+/// Returns a file of the Hub whose length is known from the list, so that no request is made before
+/// it is read.
+pub(crate) fn listed_file(
+    address: Address,
+    len: u64,
+    hub: HubAccess,
+    follow: bool,
+    job: &Job,
+) -> Arc<dyn ReadAt> {
+    let xhr =
+        Xhr { within: (!follow).then(|| address.clone()), hub: Some((address.to_string(), hub)) };
+    let identity = Identity { len, etag: None, modified: None };
+    Arc::new(RemoteFile::new(address, xhr, identity, job.meter().clone(), Vec::new(), None))
+}
 
 /// Fetches a small file next to the open one; `None` if the server does not have it.
 pub async fn fetch_sibling(
@@ -50,7 +69,7 @@ pub async fn fetch_sibling(
     most: u64,
     job: &Job,
 ) -> Option<Vec<u8>> {
-    let address = Address::parse(&server.url).ok()?.sibling(name)?;
+    let address = Address::exact(&server.url).ok()?.sibling(name)?;
     let (bytes, _) = first_request(address, server, job, server.follow).await.ok()?.ok()?;
     let mut files = FileSet::default();
     let id = files.push_remote(name, bytes, None);
@@ -63,13 +82,14 @@ pub async fn fetch_sibling(
 impl RemoteServer {
     /// Describes the server of an address; `follow` if the user agreed to redirects to other
     /// servers.
-    pub(crate) fn of(address: &Address, follow: bool) -> Self {
+    pub(crate) fn of(address: &Address, follow: bool, hub: Option<HubAccess>) -> Self {
         Self {
             url: address.to_string(),
             host: address.host().to_owned(),
             via: RefCell::default(),
             without_ranges: Cell::new(false),
             follow,
+            hub,
             last_report: Cell::new(0),
         }
     }
@@ -120,26 +140,40 @@ pub(crate) async fn first_request(
     let mut tried = 0;
     loop {
         meter.check(FIRST as u64, host)?;
-        let (verdict, head, bytes, response) = match first(&url, redirect).await {
-            Ok((head, bytes, response, abort)) => {
-                meter.count(bytes.len() as u64);
-                let stranger =
-                    !follow && head.url.as_deref().is_some_and(|to| !leads(&address, to));
-                if stranger || response.type_() == ResponseType::Opaqueredirect {
-                    abort.abort();
-                    return Err(leads_elsewhere(host));
-                }
-                let most = meter.cap();
-                let verdict = begin(&address, &head, bytes.len() as u64, FIRST as u64, most);
-                if !matches!(verdict, Verdict::Good(Begin::Whole(_))) {
-                    abort.abort();
-                }
-                (verdict, head, bytes, Some(response))
-            }
-            Err(reason) => {
-                (Verdict::Retry(None, silent(host, &reason)), Head::default(), Vec::new(), None)
-            }
+        // The Hub is asked without a range, because an address that it gives for a range serves that
+        // range only.
+        let target = match &server.hub {
+            None => url.clone(),
+            Some(hub) => match hub.locate(&url).await {
+                Ok(target) => target,
+                Err(error) if error.code() == "hub-not-found" => return Ok(Err(error)),
+                Err(error) => return Err(error),
+            },
         };
+        let (verdict, head, bytes, response) =
+            match first(&target, redirect, server.hub.as_ref()).await {
+                Ok((mut head, bytes, response, abort)) => {
+                    if head.url.is_none() && target != url {
+                        head.url = Some(target);
+                    }
+                    meter.count(bytes.len() as u64);
+                    let stranger =
+                        !follow && head.url.as_deref().is_some_and(|to| !leads(&address, to));
+                    if stranger || response.type_() == ResponseType::Opaqueredirect {
+                        abort.abort();
+                        return Err(leads_elsewhere(host));
+                    }
+                    let most = meter.cap();
+                    let verdict = begin(&address, &head, bytes.len() as u64, FIRST as u64, most);
+                    if !matches!(verdict, Verdict::Good(Begin::Whole(_))) {
+                        abort.abort();
+                    }
+                    (verdict, head, bytes, Some(response))
+                }
+                Err(reason) => {
+                    (Verdict::Retry(None, silent(host, &reason)), Head::default(), Vec::new(), None)
+                }
+            };
         tried += 1;
         let began = match verdict.after(tried)? {
             Next::Take(began) => began,
@@ -176,10 +210,13 @@ pub(crate) async fn first_request(
             Begin::Empty => return Ok(Ok((Arc::new(Memory::from(Vec::new())), None))),
             Begin::Absent(error) => return Ok(Err(error)),
         };
-        if let Some(url) = head.url.as_deref().and_then(|url| Address::parse(url).ok()) {
+        if let Some(url) = head.url.as_deref().and_then(|url| Address::exact(url).ok()) {
             server.via.replace(url.host().to_owned());
         }
-        let xhr = Xhr((!follow).then(|| address.clone()));
+        let xhr = Xhr {
+            within: (!follow).then(|| address.clone()),
+            hub: server.hub.clone().map(|hub| (url.clone(), hub)),
+        };
         let remote =
             Arc::new(RemoteFile::new(address, xhr, identity, meter.clone(), bytes, head.url));
         return Ok(Ok((remote.clone(), Some(remote))));
@@ -188,7 +225,7 @@ pub(crate) async fn first_request(
 
 /// Returns whether a redirect from an address stays among the server's own hosts.
 fn leads(address: &Address, to: &str) -> bool {
-    Address::parse(to).is_ok_and(|to| address.may_lead_to(to.host()))
+    Address::exact(to).is_ok_and(|to| address.may_lead_to(to.host()))
 }
 
 /// Returns the error for a redirect that the user did not agree to.
@@ -207,7 +244,7 @@ pub async fn part(
     signal: Option<AbortSignal>,
     charged: Arc<Allowance>,
 ) -> Option<Uint8Array> {
-    let init = request(offset, len);
+    let init = request(offset, len, None);
     init.set_redirect(RequestRedirect::Error);
     init.set_cache(RequestCache::NoStore);
     init.set_signal(signal.as_ref());
@@ -228,9 +265,10 @@ pub async fn part(
 async fn first(
     url: &str,
     redirect: RequestRedirect,
+    hub: Option<&HubAccess>,
 ) -> std::result::Result<(Head, Vec<u8>, Response, AbortController), String> {
     let abort = AbortController::new().map_err(|error| text(&error))?;
-    let init = request(0, FIRST as u64);
+    let init = request(0, FIRST as u64, hub.and_then(|hub| hub.authorization(url)));
     init.set_signal(Some(&abort.signal()));
     init.set_redirect(redirect);
     // The browser's cache may hold an older version of the file than the one the rest comes from.
@@ -242,11 +280,14 @@ async fn first(
     Ok((head, bytes, response, abort))
 }
 
-/// Builds a request for a part.
-fn request(offset: u64, len: u64) -> RequestInit {
+/// Builds a request for a part, with this value of `Authorization`.
+fn request(offset: u64, len: u64, authorization: Option<String>) -> RequestInit {
     let headers = js_sys::Object::new();
     let range = format!("bytes={offset}-{}", offset + len - 1);
     crate::messages::set(&headers, "Range", &range.into());
+    if let Some(value) = authorization {
+        crate::messages::set(&headers, "Authorization", &value.into());
+    }
     let init = RequestInit::new();
     init.set_headers(&headers);
     init
@@ -255,12 +296,6 @@ fn request(offset: u64, len: u64) -> RequestInit {
 fn head(response: &Response) -> Head {
     let names = response.headers();
     Head::new(response.status(), |name| names.get(name).ok().flatten())
-}
-
-async fn fetched(url: &str, init: &RequestInit) -> std::result::Result<Response, String> {
-    let promise = scope().fetch_with_str_and_init(url, init);
-    let response = JsFuture::from(promise).await.map_err(|error| text(&error))?;
-    response.dyn_into().map_err(|_| String::new())
 }
 
 async fn body(response: &Response) -> std::result::Result<Vec<u8>, String> {
@@ -280,23 +315,14 @@ async fn length(url: &str, redirect: RequestRedirect) -> Option<u64> {
     response.headers().get("content-length").ok()??.parse().ok()
 }
 
-/// Returns the error for a server whose response the browser hides. Distinguishing the two cases
-/// would take a request that follows every redirect, which is not made.
-fn silent(host: &str, reason: &str) -> Error {
-    Error::io(format!(
-        "{host} could not be reached, or does not let other sites read its files (CORS): {reason}"
-    ))
-    .advice("If the URL opens in a browser, download the file and open it from disk, or pass the URL to the command: `statelens info URL`.")
-}
-
-fn text(error: &JsValue) -> String {
-    crate::messages::get(error, "message").as_string().unwrap_or_default()
-}
-
-/// Makes synchronous requests. If it holds an address, a redirect to a host that is not the
-/// server's own is refused.
+/// Makes synchronous requests.
 #[derive(Debug)]
-pub struct Xhr(Option<Address>);
+pub struct Xhr {
+    /// The address whose server's own hosts are the only ones that redirects may lead to.
+    within: Option<Address>,
+    /// The address of the file at the Hugging Face Hub, and how its bytes are located.
+    hub: Option<(String, HubAccess)>,
+}
 
 impl Fetch for Xhr {
     fn fetch(
@@ -310,13 +336,20 @@ impl Fetch for Xhr {
             let host = Address::parse(url).map(|at| at.host().to_owned()).unwrap_or_default();
             unreachable(&host, &text(&error))
         };
+        let mut target = url.to_owned();
+        if let Some((_, hub)) = self.hub.as_ref().filter(|(at, _)| at == url) {
+            target = hub.locate_now(url)?;
+        }
         let xhr = XmlHttpRequest::new().map_err(failed)?;
-        xhr.open_with_async("GET", url, false).map_err(failed)?;
+        xhr.open_with_async("GET", &target, false).map_err(failed)?;
         xhr.set_response_type(XmlHttpRequestResponseType::Arraybuffer);
         xhr.set_timeout(TIMEOUT + buffer.len() as u32 / 50);
         // Sent without `If-Range`, which needs support by the server: the tag is compared instead.
         let last = offset + buffer.len() as u64 - 1;
         xhr.set_request_header("Range", &format!("bytes={offset}-{last}")).map_err(failed)?;
+        if let Some(value) = self.hub.as_ref().and_then(|(_, hub)| hub.authorization(&target)) {
+            xhr.set_request_header("Authorization", &value).map_err(failed)?;
+        }
         xhr.send().map_err(failed)?;
         // Reading a header that is hidden from the page would log an error in the console.
         let headers = lines(&xhr.get_all_response_headers().map_err(failed)?);
@@ -324,7 +357,7 @@ impl Fetch for Xhr {
             headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone())
         });
         head.url = Some(xhr.response_url()).filter(|to| !to.is_empty() && to != url);
-        if let (Some(address), Some(to)) = (&self.0, &head.url)
+        if let (Some(address), Some(to)) = (&self.within, &head.url)
             && !leads(address, to)
         {
             return Err(leads_elsewhere(address.host()));

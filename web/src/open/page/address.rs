@@ -1,7 +1,10 @@
 //! Opening a URL: the dialog, `?url=`, and pasted URLs.
 
-use statelens_checkpoint::Grade;
+use std::cell::RefCell;
+
+use statelens_checkpoint::{Error, Grade};
 use statelens_remote::Address;
+use statelens_remote::hub::{Endpoint, HubLocation};
 use wasm_bindgen::{JsCast as _, JsValue};
 use web_sys::{ClipboardEvent, Element};
 use yew::prelude::*;
@@ -16,10 +19,28 @@ use crate::page::model::actor::Actor;
 use crate::page::model::{PageModel, Sheet};
 use crate::protocol::ToWorker;
 
+thread_local! {
+    /// The token for the Hugging Face Hub that was typed. It is kept in memory only, so it ends with
+    /// the tab.
+    static HUB_TOKEN: RefCell<String> = const { RefCell::new(String::new()) };
+}
+
+/// Returns the token that was typed, if the address is one of the Hub; otherwise an empty text.
+pub(crate) fn hub_token(url: &str) -> String {
+    match HubLocation::is_hub(url, &Endpoint::default()) {
+        true => HUB_TOKEN.with_borrow(Clone::clone),
+        false => String::new(),
+    }
+}
+
 impl Actor {
     /// Opens the checkpoint at an address, absolute or relative to the page. Asks for confirmation
     /// before a request to another site; the page's own site needs none.
     pub fn prompt_address(&self, text: &str) {
+        if HubLocation::is_hub(text, &Endpoint::default()) {
+            self.show_address_prompt(text.trim().to_owned().into());
+            return;
+        }
         let url = absolute(text);
         let here = origin();
         if Address::parse(&url).is_ok_and(|address| address.is_of(&here)) {
@@ -39,7 +60,7 @@ impl Actor {
 
     /// Opens the checkpoint at an address without asking for confirmation.
     pub fn open_address_now(&self, url: &str, agreed: FetchConsent) {
-        let open = ToWorker::OpenAddress { url: url.to_owned(), agreed };
+        let open = ToWorker::OpenAddress { url: url.to_owned(), agreed, token: hub_token(url) };
         let address = AttrValue::from(url.to_owned());
         self.begin_session(&open, &JsValue::UNDEFINED, move |model| {
             model.begin_opening_address(address, agreed);
@@ -137,7 +158,7 @@ pub fn AddressSheet(props: &AddressProps) -> Html {
     let parsed = parse_address(&text);
     let open = {
         let actor = actor.clone();
-        let url = parsed.as_ref().ok().map(Address::to_string);
+        let url = parsed.as_ref().ok().map(|server| server.url.clone());
         move || {
             if let Some(url) = &url {
                 actor.open_address(url, FetchConsent { cap: CAPS[0].0, ..FetchConsent::default() });
@@ -148,6 +169,12 @@ pub fn AddressSheet(props: &AddressProps) -> Html {
         let open = open.clone();
         Callback::from(move |_: MouseEvent| open())
     };
+    let ontoken = Callback::from(move |event: InputEvent| {
+        if let Some(value) = typed(&event) {
+            HUB_TOKEN.set(value);
+        }
+    });
+    let is_hub = parsed.as_ref().is_ok_and(|server| server.is_hub);
     let onkeydown = Callback::from(move |event: KeyboardEvent| {
         if event.key() == "Enter" {
             event.prevent_default();
@@ -165,17 +192,25 @@ pub fn AddressSheet(props: &AddressProps) -> Html {
                     </header>
                     <div class="ask">
                         <label class="inp">
-                            <input type="url" data-focus="true" value={(*text).clone()} {oninput} {onkeydown} aria-label="URL of a checkpoint"
+                            <input type="url" data-focus="true" value={(*text).clone()} {oninput} onkeydown={onkeydown.clone()} aria-label="URL of a checkpoint"
                                 placeholder="https://…/model.safetensors" autocomplete="off" autocapitalize="off" spellcheck="false" />
                         </label>
                         { fetch_hint(&text, &parsed) }
+                        if is_hub {
+                            <label class="inp">
+                                <input type="password" oninput={ontoken} {onkeydown} aria-label="Token" autocomplete="off"
+                                    value={HUB_TOKEN.with_borrow(Clone::clone)}
+                                    placeholder="Token, for private and gated repositories" />
+                            </label>
+                            <p>{ "A token goes to huggingface.co only, and is forgotten when this tab closes. Nothing else is sent." }</p>
+                        }
                     </div>
                     <footer>
                         <span class="grow"></span>
                         <button class="btn" onclick={close}>{ "Cancel" }</button>
                         <button class="btn pri" id="address-open" {onclick} disabled={parsed.is_err()}>
                             { match &parsed {
-                                Ok(address) => format!("Fetch from {}", address.host()),
+                                Ok(server) => format!("Fetch from {}", server.host),
                                 Err(_) => "Open".to_owned(),
                             } }
                         </button>
@@ -186,20 +221,42 @@ pub fn AddressSheet(props: &AddressProps) -> Html {
     }
 }
 
+/// The server to fetch from.
+struct FetchedServer {
+    /// The address to open.
+    url: String,
+    host: String,
+    /// Whether it is the Hugging Face Hub.
+    is_hub: bool,
+    /// Whether the connection is not encrypted.
+    is_open_road: bool,
+}
+
 /// Parses the address, or returns why it can't be fetched.
-fn parse_address(text: &str) -> Result<Address, String> {
-    let address = Address::parse(text).map_err(|error| {
+fn parse_address(text: &str) -> Result<FetchedServer, String> {
+    let failed = |error: Error| {
         let advice = error.next_step().map(crate::text::advice).unwrap_or_default();
         format!("{} {advice}", crate::text::sentence(error.what()))
-    })?;
+    };
+    let endpoint = Endpoint::default();
+    if let Some(location) = HubLocation::parse(text, &endpoint) {
+        let (url, host) = (location.map_err(failed)?.to_string(), endpoint.host().to_owned());
+        return Ok(FetchedServer { url, host, is_hub: true, is_open_road: false });
+    }
+    let address = Address::parse(text).map_err(failed)?;
     if address.is_open_road() && origin().starts_with("https:") {
         return Err("Browsers block http requests from https pages. Use the https URL of the file, or the command.".into());
     }
-    Ok(address)
+    Ok(FetchedServer {
+        url: address.to_string(),
+        host: address.host().to_owned(),
+        is_hub: false,
+        is_open_road: address.is_open_road(),
+    })
 }
 
 /// Explains what opening the address fetches, or why it can't be opened.
-fn fetch_hint(text: &str, parsed: &Result<Address, String>) -> Html {
+fn fetch_hint(text: &str, parsed: &Result<FetchedServer, String>) -> Html {
     if let (Err(_), Some(PastedText::Path(path))) = (parsed, PastedText::of(text)) {
         return html! {
             <>
@@ -210,19 +267,20 @@ fn fetch_hint(text: &str, parsed: &Result<Address, String>) -> Html {
     }
     match parsed {
         Err(_) if text.is_empty() => html! {
-            <p>{ "URL of a checkpoint or of its shard index. The server must support range requests. Hugging Face links work." }</p>
+            <p>{ "URL of a checkpoint or of its shard index. The server must support range requests. Hugging Face links and hf://owner/name work." }</p>
         },
         Err(reason) => {
             html! { <p class="why" role="alert">{ severity(Grade::Warning) }<span>{ reason }</span></p> }
         }
-        Ok(address) => html! {
+        Ok(server) => html! {
             <>
-                <p>{ "Fetches parts of the file from " }<b class="m">{ address.host().to_owned() }</b>
-                    if address.leads_on() { { " and from " }<b class="m">{ "hf.co" }</b>{ ", where it keeps large files" } }
+                <p>{ "Fetches parts of the file from " }<b class="m">{ server.host.clone() }</b>
+                    if server.is_hub { { " and from " }<b class="m">{ "hf.co" }</b>{ ", where it keeps large files" } }
                     { ": the structure, and the tensors that you open. Limit: 64 MB per action. \
                        Files that it refers to, such as shards, are fetched from the same folder." }</p>
-                <p>{ "The server sees your IP address and which parts are requested, as with any download. Nothing else is sent." }</p>
-                if address.is_open_road() {
+                <p>{ "The server sees your IP address and which parts are requested, as with any download." }
+                    if !server.is_hub { { " Nothing else is sent." } }</p>
+                if server.is_open_road {
                     <p class="why">{ severity(Grade::Note) }<span>{ "The connection is not encrypted: others on the network can read and change the data." }</span></p>
                 }
             </>

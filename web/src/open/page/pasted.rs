@@ -3,7 +3,7 @@
 /// What a pasted text names.
 #[derive(Debug, PartialEq)]
 pub(super) enum PastedText<'a> {
-    /// An HTTP or HTTPS address.
+    /// An HTTP or HTTPS address, or one of the Hugging Face Hub.
     Address(&'a str),
     /// A path on the user's machine, which a page can't open.
     Path(&'a str),
@@ -16,7 +16,7 @@ impl<'a> PastedText<'a> {
     pub(super) fn of(text: &'a str) -> Option<Self> {
         let text = text.trim();
         let text = text.strip_prefix('"').and_then(|it| it.strip_suffix('"')).unwrap_or(text);
-        if text.starts_with("https://") || text.starts_with("http://") {
+        if ["https://", "http://", "hf://"].iter().any(|scheme| text.starts_with(scheme)) {
             return (!text.contains(char::is_whitespace)).then_some(Self::Address(text));
         }
         if text.is_empty() || text.lines().count() > 1 || text.chars().count() > 1_000 {
@@ -45,7 +45,7 @@ impl<'a> PastedText<'a> {
         match self {
             Self::Address(text) | Self::Path(text) => (*text).to_owned(),
             Self::Repository(name) => {
-                format!("https://huggingface.co/{name}/resolve/main/model.safetensors")
+                format!("hf://{name}")
             }
         }
     }
@@ -85,7 +85,7 @@ mod tests {
             assert_eq!(PastedText::of(text), expected, "{text}");
         }
         let prompt = PastedText::of("meta-llama/Llama-2-7b").unwrap().prompt();
-        assert!(prompt.starts_with("https://huggingface.co/meta-llama/Llama-2-7b/resolve/main/"));
+        assert_eq!(prompt, "hf://meta-llama/Llama-2-7b");
         assert_eq!(command("/a/b.pt"), "statelens open /a/b.pt");
         assert_eq!(command("/it's/b.pt"), r"statelens open '/it'\''s/b.pt'");
     }

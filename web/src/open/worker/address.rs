@@ -1,14 +1,20 @@
 //! Opens the file at an address, with the files next to it that belong to it.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
-use statelens_checkpoint::{Checkpoint, Error, FileSet, Limits, Result};
+use statelens_checkpoint::{Checkpoint, Error, FileSet, Limits, ReadAt, Result, listed};
+use statelens_compare::runs::weights_of;
+use statelens_formats::is_named_as_weights;
+use statelens_formats::sets::sort_by_name;
+use statelens_remote::hub::{Endpoint, HubListing, HubLocation, HubToken};
 use statelens_remote::{Address, WantedFiles};
 
 use crate::open::message::FetchConsent;
 use crate::open::worker::progress::OpenProgress;
+use crate::worker::hub::{HubAccess, hub_listing};
 use crate::worker::job::Job;
-use crate::worker::remote::{FirstResponse, RemoteServer, first_request};
+use crate::worker::remote::{FirstResponse, RemoteServer, first_request, listed_file};
 use crate::worker::sources::Sources;
 
 /// Number of files requested at once.
@@ -22,22 +28,164 @@ pub(crate) struct RemoteCheckpoint {
     pub(crate) checkpoint: Checkpoint,
 }
 
+/// Names of the facts about a repository.
+pub(super) const FACTS: [&str; 3] = ["Repository", "Revision", "Commit"];
+
+/// Maximum depth of the folders of a repository that are searched for checkpoints.
+const MAX_DEPTH: usize = 2;
+
+/// The name of a model's config.
+const CONFIG: &str = "config.json";
+
+/// A repository of the Hub at a commit, and the place in it that was requested.
+pub(crate) struct HubRepository {
+    endpoint: Endpoint,
+    location: HubLocation,
+    listing: HubListing,
+    access: HubAccess,
+}
+
 /// Opens the file at an address, with the files next to it that belong to it.
 ///
 /// # Errors
 /// Errors of the server or the core.
-pub(crate) async fn open(url: &str, agreed: FetchConsent, job: &Job) -> Result<RemoteCheckpoint> {
-    let address = Address::parse(url)?;
-    let server = Rc::new(RemoteServer::of(&address, agreed.follow));
-    let found = open_set(address, &server, agreed, job).await;
+pub(crate) async fn open(
+    url: &str,
+    agreed: FetchConsent,
+    token: &str,
+    job: &Job,
+) -> Result<RemoteCheckpoint> {
+    let Some(repository) = HubRepository::find(url, token, job).await? else {
+        let address = Address::parse(url)?;
+        let server = Rc::new(RemoteServer::of(&address, agreed.follow, None));
+        let found = open_set(address, &server, agreed, None, job).await;
+        server.report_fetched(job);
+        return found;
+    };
+    let HubRepository { location, listing, .. } = &repository;
+    let main = repository.main_file()?;
+    let folder = main.rfind('/').map_or("", |end| &main[..=end]);
+    let config = listing.file(&format!("{folder}{CONFIG}")).map(|_| CONFIG);
+    let address = repository.address(&main)?;
+    let access = Some(repository.access.clone());
+    let server = Rc::new(RemoteServer::of(&address, agreed.follow, access));
+    let found = open_set(address, &server, agreed, config, job).await;
     server.report_fetched(job);
-    found
+    let mut found = found.map_err(|error| error.in_file(location.to_string()))?;
+    found.checkpoint.format.facts.extend([
+        (FACTS[0].to_owned(), repository.id().to_owned()),
+        (FACTS[1].to_owned(), location.revision().to_owned()),
+        (FACTS[2].to_owned(), listing.commit.clone()),
+    ]);
+    Ok(found)
 }
 
+impl HubRepository {
+    /// Requests the files of the repository that an address names; `None` for another address.
+    ///
+    /// # Errors
+    /// Why the Hub refuses it.
+    pub(crate) async fn find(url: &str, token: &str, job: &Job) -> Result<Option<Self>> {
+        let endpoint = Endpoint::default();
+        let Some(location) = HubLocation::parse(url, &endpoint).transpose()? else {
+            return Ok(None);
+        };
+        let access = HubAccess(HubToken::new(token)?);
+        let listing = hub_listing(&endpoint, &location, access.0.as_ref(), job).await?;
+        Ok(Some(Self { endpoint, location, listing, access }))
+    }
+
+    /// Returns the files of the folder, with names relative to it, and the name of the file that was
+    /// requested, if it is not a folder. No file is requested before it is read.
+    pub(crate) fn folder(&self, follow: bool, job: &Job) -> Result<(FileSet, Option<&str>)> {
+        let path = self.location.path.as_str();
+        let (folder, only) = match self.listing.file(path) {
+            Some(_) => path.rsplit_once('/').map_or(("", path), |(folder, name)| (folder, name)),
+            None => (path, ""),
+        };
+        let mut files = FileSet::default();
+        for (name, file) in self.listing.below(folder) {
+            let address = self.address(&file.path)?;
+            let source = listed_file(address, file.size, self.access.clone(), follow, job);
+            files.push_remote(name, source, None);
+        }
+        Ok((files, Some(only).filter(|only| !only.is_empty())))
+    }
+
+    /// Returns the id, which is another than the requested one if the repository was renamed.
+    fn id(&self) -> &str {
+        let id = [&self.listing.id, &self.location.id].into_iter().find(|id| !id.is_empty());
+        id.map_or("", String::as_str)
+    }
+
+    /// Returns the address of a file at the commit.
+    fn address(&self, path: &str) -> Result<Address> {
+        let location = self.location.renamed(self.id());
+        Address::exact(&self.endpoint.resolve(&location, &self.listing.commit, path))
+    }
+
+    /// Returns the path of the file to open: the one that was named, or the main file of the only
+    /// checkpoint in the folder, by the names of the files.
+    fn main_file(&self) -> Result<String> {
+        let folder = self.location.path.as_str();
+        if self.listing.file(folder).is_some() {
+            return Ok(folder.to_owned());
+        }
+        let mut files = FileSet::default();
+        for (name, file) in self.listing.below(folder) {
+            if name.matches('/').count() <= MAX_DEPTH {
+                files.push(name, Arc::new(UnreadFile(file.size)));
+            }
+        }
+        let found = sort_by_name(&files, &is_named_as_weights);
+        let mains: Vec<&str> = found.iter().map(|set| set.main.as_str()).collect();
+        let error = |what: String| {
+            Error::refused(what)
+                .coded("hub-no-file")
+                .in_file(self.location.to_string())
+                .advice("Add the name of a file to the address.")
+        };
+        let main = match (mains.as_slice(), weights_of(mains.iter().copied())) {
+            (_, Some(main)) => Ok(main),
+            ([one], None) => Ok(*one),
+            ([], None) if files.count() == 0 => {
+                Err(error("there is no such file or folder at this revision".to_owned()))
+            }
+            ([], None) => {
+                Err(error("no file here is named as a checkpoint that Statelens reads".to_owned()))
+            }
+            (several, None) => Err(error(format!(
+                "there are {} checkpoints here: {}",
+                several.len(),
+                listed(several, 8)
+            ))),
+        };
+        main.map(
+            |name| if folder.is_empty() { name.to_owned() } else { format!("{folder}/{name}") },
+        )
+    }
+}
+
+/// A file of which only the length is known.
+#[derive(Debug)]
+struct UnreadFile(u64);
+
+impl ReadAt for UnreadFile {
+    fn len(&self) -> u64 {
+        self.0
+    }
+
+    fn read_at(&self, _: u64, _: &mut [u8]) -> Result<()> {
+        Err(Error::io("this file was not fetched"))
+    }
+}
+
+/// Opens the file at an address, with the files that it refers to, and one more that is there.
 async fn open_set(
     address: Address,
     server: &Rc<RemoteServer>,
     agreed: FetchConsent,
+    more: Option<&str>,
     job: &Job,
 ) -> Result<RemoteCheckpoint> {
     let first_request = |address| first_request(address, server, job, agreed.follow);
@@ -52,6 +200,10 @@ async fn open_set(
         parts.push(file);
     };
     push(&mut files, &name, main);
+    if let Some((name, address)) = more.and_then(|name| Some((name, address.sibling(name)?))) {
+        let found = first_request(address).await.map_err(|error| error.in_file(name))?;
+        found.into_iter().for_each(|source| push(&mut files, name, source));
+    }
     let mut wanted = WantedFiles::default();
     loop {
         job.check()?;

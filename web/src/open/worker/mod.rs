@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use statelens_checkpoint::{
     Advice, Checkpoint, DType, Error, FileId, FileSet, Finding, FindingKind, Grade, Layout, Leaf,
-    Limits, Tensor, Unwatched, order,
+    Limits, Tensor, Unwatched, order, visible,
 };
 use statelens_describe::info::{FormatText, View};
 use statelens_describe::model::parameters;
@@ -118,10 +118,11 @@ pub fn open(
 pub async fn open_address(
     url: &str,
     agreed: FetchConsent,
+    token: &str,
     job: &Job,
 ) -> Result<(OpenCheckpoint, OpenedCheckpoint), Box<ErrorText>> {
     let began = now();
-    let found = open::worker::address::open(url, agreed, job)
+    let found = open::worker::address::open(url, agreed, token, job)
         .await
         .map_err(|error| Box::new(text::error(&error)))?;
     let files = &found.files;
@@ -134,6 +135,10 @@ pub async fn open_address(
     let mut opened =
         describe(&checkpoint, &Candidate { main, name, members: Vec::new() }, Vec::new());
     opened.0.size = files.iter().map(|(id, _)| files.len(id)).sum();
+    let facts =
+        checkpoint.format.facts.iter().filter(|(name, _)| address::FACTS.contains(&name.as_str()));
+    let facts = facts.map(|(name, value)| (name.to_lowercase(), visible(value)));
+    opened.0.facts.extend(facts);
     let effort = (job.meter().fetched(), job.meter().requests());
     let limits = Limits::times(agreed.times);
     Ok(finished(
