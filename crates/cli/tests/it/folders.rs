@@ -451,3 +451,199 @@ fn rules_are_documented() {
     }
     assert!(page == made, "run this test with STATELENS_WRITE_DOCS=1");
 }
+
+/// Changes a field of a JSON file, which may be in a section of it.
+fn set(file: &Path, path: &[&str], value: Value) {
+    let mut json: Value = serde_json::from_slice(&fs::read(file).unwrap()).unwrap();
+    let mut field = &mut json;
+    for name in path {
+        field = &mut field[*name];
+    }
+    *field = value;
+    fs::write(file, json.to_string()).unwrap();
+}
+
+/// Writes the shards of a folder again, and its index, with the tensors that `keep` accepts.
+fn keep(folder: &Path, keep: impl Fn(&str) -> bool) {
+    let index = folder.join("model.safetensors.index.json");
+    let map: Value = serde_json::from_slice(&fs::read(&index).unwrap()).unwrap();
+    let map = map["weight_map"].as_object().unwrap();
+    let files: std::collections::BTreeSet<&str> =
+        map.values().map(|file| file.as_str().unwrap()).collect();
+    for file in files {
+        let path = folder.join(file);
+        let bytes = fs::read(&path).unwrap();
+        let len = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
+        let header: Value = serde_json::from_slice(&bytes[8..8 + len]).unwrap();
+        let (mut new, mut data) = (serde_json::Map::new(), Vec::new());
+        for (key, entry) in header.as_object().unwrap() {
+            if key == "__metadata__" {
+                new.insert(key.clone(), entry.clone());
+            } else if keep(key) {
+                let at = |end: usize| entry["data_offsets"][end].as_u64().unwrap() as usize;
+                let start = data.len();
+                data.extend_from_slice(&bytes[8 + len..][at(0)..at(1)]);
+                let mut entry = entry.clone();
+                entry["data_offsets"] = serde_json::json!([start, data.len()]);
+                new.insert(key.clone(), entry);
+            }
+        }
+        let mut text = Value::Object(new).to_string();
+        text.push_str(&" ".repeat(text.len().next_multiple_of(8) - text.len()));
+        let mut out = (text.len() as u64).to_le_bytes().to_vec();
+        out.extend(text.bytes());
+        out.extend(data);
+        fs::write(path, out).unwrap();
+    }
+    let kept: serde_json::Map<String, Value> = map
+        .iter()
+        .filter(|(key, _)| keep(key))
+        .map(|(key, file)| (key.clone(), file.clone()))
+        .collect();
+    fs::write(index, serde_json::json!({"metadata": {}, "weight_map": kept}).to_string()).unwrap();
+}
+
+/// Fails unless a rule reports a finding that has all of these words.
+fn assert_found(folder: &Folder, rule: &str, words: &[&str]) {
+    let (_, report) = check(folder.path(), &[]);
+    let found = report["findings"].as_array().unwrap().iter();
+    let found: Vec<String> =
+        found.filter(|one| one["rule"] == rule).map(ToString::to_string).collect();
+    let has_all = |text: &String| words.iter().all(|word| text.contains(word));
+    assert!(found.iter().any(has_all), "{rule} {words:?}: {report}");
+}
+
+#[test]
+fn every_size_in_the_config_is_compared() {
+    let two = serde_json::json!(["full_attention", "full_attention"]);
+    let (number, yes) = (Value::from, Value::from(true));
+    let deepseek = "deepseek_with_next_token_layer";
+    for (base, path, value, rule, words) in [
+        (deepseek, &["kv_lora_rank"][..], number(5), "config-shape", &["kv_lora_rank", "is 5"][..]),
+        (deepseek, &["q_lora_rank"], number(5), "config-shape", &["q_lora_rank"]),
+        (deepseek, &["v_head_dim"], number(9), "config-shape", &["v_head_dim"]),
+        (deepseek, &["n_shared_experts"], number(3), "config-shape", &["n_shared_experts"]),
+        (deepseek, &["num_nextn_predict_layers"], number(2), "config-next-token", &["is 2"]),
+        (
+            deepseek,
+            &["first_k_dense_replace"],
+            number(2),
+            "config-experts",
+            &["first_k_dense_replace"],
+        ),
+        (
+            "qwen3_moe_two_shards",
+            &["moe_intermediate_size"],
+            number(16),
+            "config-shape",
+            &["experts"],
+        ),
+        (
+            "llava_two_shards",
+            &["vision_config", "num_hidden_layers"],
+            number(7),
+            "config-layers",
+            &["is 7"],
+        ),
+        (
+            "llava_two_shards",
+            &["vision_config", "hidden_size"],
+            number(40),
+            "config-shape",
+            &["is 40"],
+        ),
+        (
+            "llava_two_shards",
+            &["vision_config", "intermediate_size"],
+            number(80),
+            "config-shape",
+            &["is 80"],
+        ),
+        (
+            "llava_two_shards",
+            &["vision_config", "patch_size"],
+            number(3),
+            "config-shape",
+            &["patch_size"],
+        ),
+        (
+            "llava_two_shards",
+            &["vision_config", "image_size"],
+            number(96),
+            "config-shape",
+            &["image_size"],
+        ),
+        ("llama_three_shards", &["layer_types"], two, "config-layers", &["layer_types", "2 types"]),
+        (
+            "llama_three_shards",
+            &["attention_bias"],
+            yes.clone(),
+            "config-bias",
+            &["attention_bias"],
+        ),
+        ("llama_three_shards", &["mlp_bias"], yes, "config-bias", &["mlp_bias"]),
+        ("llama_three_shards", &["pad_token_id"], number(999), "config-token-id", &["999", "52"]),
+        ("llama_three_shards", &["head_dim"], number(8), "config-heads", &["head_dim"]),
+        (
+            "llama_three_shards",
+            &["num_attention_heads"],
+            "4".into(),
+            "config-broken",
+            &["num_attention_heads"],
+        ),
+    ] {
+        let copy = copy(base);
+        set(&copy.file("config.json"), path, value);
+        assert_found(&copy, rule, words);
+    }
+}
+
+#[test]
+fn parts_of_models_that_are_missing_everywhere_are_found() {
+    for (base, without, rule, words) in [
+        ("llama_three_shards", "embed_tokens", "part-missing", &["model.embed_tokens.weight"][..]),
+        ("llama_three_shards", "model.norm.", "part-missing", &["model.norm.weight"]),
+        ("llama_three_shards", "self_attn.o_proj", "layer-incomplete", &["o_proj"]),
+        (
+            "llava_two_shards",
+            "multi_modal_projector",
+            "config-part-missing",
+            &["multi_modal_projector"],
+        ),
+    ] {
+        let copy = copy(base);
+        keep(copy.path(), |key| !key.contains(without));
+        assert_found(&copy, rule, words);
+    }
+}
+
+#[test]
+fn files_around_the_weights_are_checked() {
+    let folder = copy("llama_single");
+    fs::write(folder.file("added_tokens.json"), r#"{"<y>": 888}"#).unwrap();
+    fs::remove_file(folder.file("tokenizer.json")).unwrap();
+    assert_found(&folder, "tokenizer-larger", &["added_tokens.json", "888"]);
+    let config = r#"{"added_tokens_decoder": {"777": {"content": "<y>"}}}"#;
+    fs::write(folder.file("tokenizer_config.json"), config).unwrap();
+    assert_found(&folder, "tokenizer-larger", &["tokenizer_config.json", "777"]);
+    fs::write(folder.file("tokenizer.json"), r#"{"model": {"vocab": {"a""#).unwrap();
+    assert_found(&folder, "tokenizer-broken", &["tokenizer.json"]);
+
+    let folder = copy("llama_three_shards");
+    let shard = folder.file("model-00001-of-00003.safetensors");
+    fs::copy(&shard, folder.file("model-00001-of-00003 (1).safetensors")).unwrap();
+    assert_found(&folder, "file-copy", &["(1).safetensors"]);
+
+    let folder = copy("lora_adapter");
+    set(&folder.file("adapter_config.json"), &["target_modules"], serde_json::json!(["other"]));
+    assert_found(&folder, "adapter-config", &["target_modules"]);
+    fs::remove_file(folder.file("adapter_config.json")).unwrap();
+    assert_found(&folder, "adapter-config", &["adapter_config.json"]);
+
+    let folder = copy("gguf_three_parts");
+    let part = fs::read_dir(folder.path()).unwrap().map(|one| one.unwrap().path());
+    let part = part.into_iter().find(|path| text(path).contains("00002-of")).unwrap();
+    let bytes = fs::read(&part).unwrap();
+    fs::write(&part, &bytes[..bytes.len() - 100]).unwrap();
+    assert_found(&folder, "file-damaged", &["00002-of-00003.gguf"]);
+}

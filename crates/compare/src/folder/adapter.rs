@@ -4,12 +4,12 @@ use std::collections::HashMap;
 
 use statelens_checkpoint::{FileSet, Result, shape_text};
 
-use super::Findings;
 use super::document::{JsonFile, JsonValue};
 use super::layers::FLOATS;
-use super::rules::{ADAPTER_BASE, ADAPTER_INCOMPLETE, ADAPTER_RANK, CONFIG_BROKEN};
+use super::rules::{ADAPTER_BASE, ADAPTER_CONFIG, ADAPTER_INCOMPLETE, ADAPTER_RANK, CONFIG_BROKEN};
 use super::sets::{Sets, ShardSet};
 use super::shard::{TensorEntry, text_of};
+use super::{Findings, files};
 
 /// The two matrices of a module, and the weight that they change.
 #[derive(Default)]
@@ -41,8 +41,19 @@ pub(super) fn check(
     for set in sets.list.iter().filter(|set| set.is_adapter() && set.is_complete()) {
         let pairs = pairs(set);
         halves(&pairs, findings);
-        if let Some(config) = &config {
-            rank(&pairs, config, findings);
+        match &config {
+            Some(config) => {
+                rank(&pairs, config, findings);
+                targets(&pairs, config, findings);
+            }
+            // Adapters of other libraries have other names.
+            None if set.name().starts_with("adapter_model.")
+                && files::id_of(files, CONFIG).is_none() =>
+            {
+                let text = format!("{} has no {CONFIG}", set.name());
+                findings.add(&ADAPTER_CONFIG, set.name(), text);
+            }
+            None => {}
         }
         if let Some(main) = main.filter(|main| main.is_complete()) {
             base(&pairs, main, findings);
@@ -69,6 +80,18 @@ fn pairs(set: &ShardSet) -> Vec<(String, Pair<'_>)> {
         }
     }
     found
+}
+
+/// Reports modules of the adapter that `target_modules`, if it is a list, does not name.
+fn targets(pairs: &[(String, Pair<'_>)], config: &JsonFile, findings: &mut Findings<'_>) {
+    let Some(list) = config.root().get("target_modules") else { return };
+    let names: Vec<&str> = list.items().filter_map(JsonValue::text).collect();
+    let is_named = |module: &str| names.iter().any(|name| super::sizes::is_end(module, name));
+    let other = pairs.iter().find(|(module, _)| !is_named(module));
+    if let Some((module, pair)) = other.filter(|_| !names.is_empty()) {
+        let text = format!("`target_modules` in {} does not name `{module}`", config.file);
+        findings.add_key(&ADAPTER_CONFIG, pair.file, module, text);
+    }
 }
 
 fn halves(pairs: &[(String, Pair<'_>)], findings: &mut Findings<'_>) {

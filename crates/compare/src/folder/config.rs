@@ -12,6 +12,16 @@ use super::shard::{report_stand_in, text_of};
 const TEXT_SECTIONS: [&str; 5] =
     ["text_config", "llm_config", "language_config", "thinker_config", "decoder_config"];
 
+/// Fields that are numbers, or lists with a number for each layer.
+const SIZES: [&str; 6] = [
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "intermediate_size",
+    "vocab_size",
+];
+
 pub(super) struct Config {
     json: JsonFile,
 }
@@ -30,12 +40,29 @@ impl Config {
         }
         let Some(read) = JsonFile::read(files, NAME) else { return Ok(None) };
         let error = match read {
-            Ok(json) if json.root().is_object() => return Ok(Some(Self { json })),
+            Ok(json) if json.root().is_object() => {
+                let config = Self { json };
+                config.check_numbers(findings);
+                return Ok(Some(config));
+            }
             Ok(_) => "it is not an object".to_owned(),
             Err(error) => text_of(&error),
         };
         findings.add(&CONFIG_BROKEN, NAME, format!("{NAME} can't be read: {error}"));
         Ok(None)
+    }
+
+    /// Reports sizes of the model that are texts, or negative.
+    fn check_numbers(&self, findings: &mut Findings<'_>) {
+        for section in self.sections() {
+            for (name, value) in section.entries() {
+                let is_size = SIZES.contains(&name.as_str());
+                if is_size && (value.text().is_some() || value.is_negative()) {
+                    let text = format!("`{name}` in {} is not a whole number", self.file());
+                    findings.add(&CONFIG_BROKEN, self.file(), text);
+                }
+            }
+        }
     }
 
     pub(super) fn file(&self) -> &str {

@@ -10,7 +10,7 @@ use super::rules::{SINGLE_AND_SHARDS, SINGLE_AND_SHARDS_DIFFER};
 use super::sets::{Sets, ShardSet};
 use super::shard::report_stand_in;
 use super::{
-    Findings, adapter, experts, files, heads, layers, quantised, sizes, tokenizer, widths,
+    Findings, adapter, experts, fields, files, heads, layers, quantised, sizes, tokenizer, widths,
 };
 
 /// JSON files that loaders read, beside config.json.
@@ -53,6 +53,7 @@ pub(super) fn check(
         if let Some(config) = config {
             sizes::check(set, &stacks, config, findings);
             heads::check(&stacks, config, findings);
+            fields::check(set, &stacks, config, findings);
             quantised::check(set, config, findings);
         }
     }

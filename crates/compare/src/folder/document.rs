@@ -74,6 +74,11 @@ impl<'a> JsonValue<'a> {
         }
     }
 
+    /// Returns whether it is a number that is negative or not whole.
+    pub(super) fn is_negative(self) -> bool {
+        matches!(self.node, JsonNode::Int(_) | JsonNode::Float(_)) && self.number().is_none()
+    }
+
     pub(super) fn text(self) -> Option<&'a str> {
         self.node.text()?.as_str()
     }

@@ -51,6 +51,10 @@ pub(super) fn check(
     for (path, experts) in &found {
         incomplete(path, experts, findings);
     }
+    routers(set, &found, findings);
+    if let Some(config) = config {
+        dense(&found, config, findings);
+    }
     let declared = config.and_then(|config| config.number(&FIELDS)).filter(|(_, count)| *count > 0);
     let counts: BTreeSet<u64> = found.values().map(Experts::count).collect();
     // An expert before others is missing, whatever the config says.
@@ -101,6 +105,51 @@ pub(super) fn check(
             names.first().map_or(path, |name| name),
             text,
         );
+    }
+}
+
+/// Reports layers whose experts have no router, if others have one.
+fn routers(set: &ShardSet, found: &BTreeMap<&str, Experts<'_>>, findings: &mut Findings<'_>) {
+    let parent = |path: &str| path.trim_end_matches("experts").to_owned();
+    let parents: BTreeSet<String> = found.keys().map(|path| parent(path)).collect();
+    let with: BTreeSet<&str> = set
+        .tensors()
+        .filter_map(|(_, entry)| {
+            let at =
+                ["gate.", "router."].iter().find_map(|name| entry.key.find(&format!(".{name}")))?;
+            entry.key.get(..=at)
+        })
+        .filter(|start| parents.contains(*start))
+        .collect();
+    if with.is_empty() {
+        return;
+    }
+    for (path, experts) in found {
+        let parent = parent(path);
+        if !with.contains(parent.as_str()) {
+            let text = format!("`{path}` has no router `{parent}gate`, which other layers have");
+            findings.add_key(&LAYER_INCOMPLETE, experts.file, path, text);
+        }
+    }
+}
+
+/// Compares the number of layers without experts, which come first.
+fn dense(found: &BTreeMap<&str, Experts<'_>>, config: &Config, findings: &mut Findings<'_>) {
+    let is_regular = config.number(&["moe_layer_freq"]).is_none_or(|(_, every)| every == 1);
+    let stated = config.number(&["first_k_dense_replace"]).filter(|_| is_regular);
+    let layer = |path: &str| Some(super::layers::split(&format!("{path}.x.y"))?.1);
+    let first = found
+        .iter()
+        .filter_map(|(path, one)| Some((layer(path)?, path, one)))
+        .min_by_key(|it| it.0);
+    if let (Some((field, stated)), Some((first, path, experts))) = (stated, first)
+        && stated != first
+    {
+        let text = format!(
+            "`{field}` in {} is {stated}, and the first layer with experts is {first}: `{path}`",
+            config.file()
+        );
+        findings.add_key(&CONFIG_EXPERTS, experts.file, path, text);
     }
 }
 

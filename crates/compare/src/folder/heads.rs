@@ -29,8 +29,8 @@ pub(super) fn check(stacks: &Stacks<'_>, config: &Config, findings: &mut Finding
     }
     let (Some(stack), Some(heads)) = (stacks.main(), config.number(&HEADS)) else { return };
     let hidden = config.number(&HIDDEN);
-    let head_dim =
-        config.number(&["head_dim", "attention_head_dim", "kv_channels"]).map(|(_, dim)| dim);
+    let named = config.number(&["head_dim", "attention_head_dim", "kv_channels"]);
+    let head_dim = named.map(|(_, dim)| dim);
     if heads.1 == 0 {
         return;
     }
@@ -61,16 +61,22 @@ pub(super) fn check(stacks: &Stacks<'_>, config: &Config, findings: &mut Finding
         let is_gated = entry.shape.first() == expected.checked_mul(2).as_ref() && gates(config);
         rows != expected && !is_gated
     };
-    if report(&layers, "q_proj.weight", config, heads, dim, &query, findings) {
+    let size = match named {
+        Some((field, dim)) => (format!("`{field}` {dim}"), dim),
+        None => (format!("heads of {dim}"), dim),
+    };
+    let stated = |(field, count): Field| format!("`{field}` in {} is {count}", config.file());
+    if report(&layers, "q_proj.weight", &stated(heads), &size, &query, findings) {
         return;
     }
     if let Some(keys) = keys {
         let key = |_: &TensorEntry, rows: u64| rows != keys.1.saturating_mul(dim);
-        let is_wrong = report(&layers, "k_proj.weight", config, keys, dim, &key, findings);
+        let is_wrong = report(&layers, "k_proj.weight", &stated(keys), &size, &key, findings);
         let all = heads.1.saturating_add(keys.1.saturating_mul(2));
         let fused = |_: &TensorEntry, rows: u64| rows != all.saturating_mul(dim);
         if !is_wrong {
-            report(&layers, "qkv_proj.weight", config, heads, dim, &fused, findings);
+            let stated = format!("{}, `{}` is {}", stated(heads), keys.0, keys.1);
+            report(&layers, "qkv_proj.weight", &stated, &size, &fused, findings);
         }
     }
 }
@@ -85,9 +91,8 @@ fn gates(config: &Config) -> bool {
 fn report(
     layers: &[&Layer<'_>],
     end: &str,
-    config: &Config,
-    (field, count): Field,
-    dim: u64,
+    stated: &str,
+    (size, dim): &(String, u64),
     is_wrong: &dyn Fn(&TensorEntry, u64) -> bool,
     findings: &mut Findings<'_>,
 ) -> bool {
@@ -116,8 +121,7 @@ fn report(
         _ => "no whole number of heads".to_owned(),
     };
     let text = format!(
-        "`{field}` in {} is {count}, and `{}` is {}: with heads of {dim}, {} rows are {fits}",
-        config.file(),
+        "{stated}, and `{}` is {}: with {size}, {} rows are {fits}",
         entry.key,
         shape_text(&entry.shape),
         grouped(*rows),

@@ -6,7 +6,7 @@ use statelens_checkpoint::{listed, shape_text};
 
 use super::Findings;
 use super::config::Config;
-use super::rules::{DTYPE_DIFFERS, LAYER_INCOMPLETE, LAYER_MISSING, SHAPE_DIFFERS};
+use super::rules::{DTYPE_DIFFERS, LAYER_EXTRA, LAYER_INCOMPLETE, LAYER_MISSING, SHAPE_DIFFERS};
 use super::sets::ShardSet;
 use super::shard::TensorEntry;
 
@@ -144,9 +144,15 @@ pub(super) fn check(
     findings: &mut Findings<'_>,
 ) {
     let main = stacks.main().map(|stack| stack.path);
+    let count = config.and_then(|config| config.number(&["num_hidden_layers", "n_layer"]));
+    let own = stacks.main().filter(|stack| !stack.is_large());
+    if let Some(stack) = own.filter(|stack| count.is_some_and(|(_, count)| count == stack.len())) {
+        gaps(set, stack, findings);
+    }
     for stack in stacks.list.iter().filter(|stack| stack.is_large()) {
         let config = config.filter(|_| main == Some(stack.path));
         gaps(set, stack, findings);
+        extra(stack, findings);
         let groups = groups(stack, config);
         for group in &groups {
             incomplete(stack, group, findings);
@@ -179,6 +185,26 @@ fn gaps(set: &ShardSet, stack: &Stack<'_>, findings: &mut Findings<'_>) {
             stack.len()
         );
         findings.add_key(&LAYER_MISSING, set.name(), &format!("{}.{at}", stack.path), text);
+    }
+}
+
+/// Reports biases that only one of several layers has, though all have the weight.
+fn extra(stack: &Stack<'_>, findings: &mut Findings<'_>) {
+    if stack.layers.len() < 3 {
+        return;
+    }
+    for (at, layer) in &stack.layers {
+        for (rest, (file, entry)) in layer.iter().filter(|(rest, _)| rest.ends_with(".bias")) {
+            let weight = rest.replace(".bias", ".weight");
+            let is_odd = |(other, peer): (&u64, &Layer<'_>)| {
+                other == at || peer.contains_key(weight.as_str()) && !peer.contains_key(rest)
+            };
+            if stack.layers.iter().all(is_odd) && layer.contains_key(weight.as_str()) {
+                let text =
+                    format!("`{}` is there, and the other layers have no such bias", entry.key);
+                findings.add_key(&LAYER_EXTRA, file, &entry.key, text);
+            }
+        }
     }
 }
 
@@ -280,6 +306,22 @@ fn incomplete(stack: &Stack<'_>, group: &[u64], findings: &mut Findings<'_>) {
                 if is_pair && !layer.contains_key(needed.as_str()) {
                     lacking.entry(*at).or_default().insert(needed);
                 }
+            }
+        }
+    }
+    for (at, layer) in &layers {
+        for rest in layer.keys().filter(|rest| rest.ends_with("q_proj.weight")) {
+            let module = rest.strip_suffix("q_proj.weight").unwrap_or(rest);
+            // Whatever else is in the module may be the projection of the output.
+            let is_other = |own: &&str| {
+                let part = own.strip_prefix(module).and_then(|rest| rest.split('.').next());
+                part.is_some_and(|part| {
+                    let inputs = ["q_proj", "k_proj", "v_proj"].contains(&part);
+                    !inputs && !part.contains("norm") && !part.contains("rotary")
+                })
+            };
+            if module.ends_with("attn.") && !layer.keys().any(is_other) {
+                lacking.entry(*at).or_default().insert(format!("{module}o_proj.weight"));
             }
         }
     }

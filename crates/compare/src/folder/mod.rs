@@ -11,6 +11,7 @@ mod config;
 mod contents;
 mod document;
 mod experts;
+mod fields;
 mod files;
 mod gguf;
 mod heads;

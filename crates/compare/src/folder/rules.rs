@@ -76,6 +76,11 @@ rules! {
         "It takes space and is part of nothing."
         "Finish the download, or delete the file.";
 
+    FILE_COPY "file-copy" Warning
+        "A second copy of a file"
+        "It takes space, and tools that read every file of the folder read its tensors twice."
+        "Delete it.";
+
     INDEX_BROKEN "index-broken" Error
         "The index can't be read"
         "Loaders of the Hugging Face libraries find the shards by the index."
@@ -159,6 +164,14 @@ rules! {
         "A layer or an expert lacks a tensor that its peers have"
         "It gets random values, or loading fails."
         "Look for it in a shard that is missing, or save the model again.";
+    LAYER_EXTRA "layer-extra" Warning
+        "A layer has a bias that its peers lack"
+        "Loaders ignore it, or expect it in the other layers, too."
+        "Use the files of one model.";
+    PART_MISSING "part-missing" Error
+        "A language model lacks its embedding or its last norm"
+        "They get random values, or loading fails."
+        "Look for them in a shard that is missing, or save the model again.";
     EXPERT_MISSING "expert-missing" Error
         "A layer has fewer experts than the others"
         "Loading fails, or an expert gets random values."
@@ -200,6 +213,18 @@ rules! {
         "The config has another number of experts than the layers"
         "Loaders refuse the weights."
         "Use the config that was saved with the weights.";
+    CONFIG_SHAPE "config-shape" Error
+        "The config states another size than a tensor has"
+        "Loaders refuse the weights."
+        "Use the config that was saved with the weights.";
+    CONFIG_BIAS "config-bias" Warning
+        "The config and the projections disagree on biases"
+        "Loaders ignore the biases that are stored, or add new ones."
+        "Use the config that was saved with the weights.";
+    CONFIG_TOKEN_ID "config-token-id" Warning
+        "The config names a token for padding that the embedding has no row for"
+        "Libraries refuse to build the embedding, or padding fails."
+        "Use the id of the tokenizer.";
     CONFIG_DTYPE "config-dtype" Warning
         "The config names a dtype that no tensor has"
         "Loaders that follow the config cast all weights, which takes time and memory."
@@ -238,6 +263,15 @@ rules! {
         "The model fails with an index error as soon as such a token is used."
         "Resize the embedding to the tokenizer, or use the tokenizer that was saved with the weights.";
 
+    TOKENIZER_BROKEN "tokenizer-broken" Error
+        "tokenizer.json can't be read"
+        "The model loads without a tokenizer, or not at all."
+        "Fetch it again.";
+
+    ADAPTER_CONFIG "adapter-config" Error
+        "The config of an adapter is missing, or names other modules than the adapter has"
+        "PEFT builds the adapter from it. Loading fails, or leaves matrices out."
+        "Use the adapter_config.json that was saved with the adapter.";
     ADAPTER_BASE "adapter-base" Error
         "An adapter does not fit the model next to it"
         "It was trained for another model. Loading fails."

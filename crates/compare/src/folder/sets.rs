@@ -8,7 +8,7 @@ use statelens_formats::sets::CheckpointFiles;
 use super::Findings;
 use super::files::{Numbered, extension, id_of, is_index, is_state, is_unfinished, is_weights};
 use super::index::Index;
-use super::rules::{DOWNLOAD_UNFINISHED, INDEX_MISSING, INDEX_STALE, NO_WEIGHTS};
+use super::rules::{DOWNLOAD_UNFINISHED, FILE_COPY, INDEX_MISSING, INDEX_STALE, NO_WEIGHTS};
 use super::shard::{self, Shard, TensorEntry};
 
 /// The files of one checkpoint.
@@ -86,6 +86,14 @@ pub(super) fn read(
             findings.add(&DOWNLOAD_UNFINISHED, name, text);
         }
     }
+    if only.is_none() {
+        for name in &names {
+            if let Some(original) = original_of(name).filter(|it| names.contains(&it.as_str())) {
+                let text = format!("{name} is named as a copy of {original}");
+                findings.add(&FILE_COPY, name, text);
+            }
+        }
+    }
     let parts: HashSet<String> = ranks.iter().flat_map(|set| set.members.clone()).collect();
     names.retain(|name| !parts.contains(*name));
     let weights: Vec<&str> = names.iter().copied().filter(|name| is_weights(name)).collect();
@@ -113,6 +121,19 @@ pub(super) fn read(
         findings.add(&NO_WEIGHTS, "", "There is no checkpoint in the folder".to_owned());
     }
     Ok(sets)
+}
+
+/// Returns the name of the file that browsers and file managers name a copy after: `a (1).bin`,
+/// `a copy.bin`, `a - Copy.bin`.
+fn original_of(name: &str) -> Option<String> {
+    let (stem, extension) = name.rsplit_once('.')?;
+    let numbered = || {
+        let (stem, number) = stem.strip_suffix(')')?.rsplit_once(" (")?;
+        number.bytes().all(|byte| byte.is_ascii_digit()).then_some(stem)
+    };
+    let original =
+        stem.strip_suffix(" - Copy").or_else(|| stem.strip_suffix(" copy")).or_else(numbered)?;
+    Some(format!("{original}.{extension}"))
 }
 
 /// The files of a set, before they are read.

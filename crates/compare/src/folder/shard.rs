@@ -314,7 +314,7 @@ fn opened(
     let description = checkpoint.format.traits.description_key;
     for finding in &checkpoint.findings {
         // A file that describes its set says that the others are missing; the set has its own rules.
-        if description.is_none() {
+        if description.is_none() || !finding.place.is_empty() {
             report(finding, &file, findings);
         }
     }

@@ -11,7 +11,7 @@ use super::document::JsonValue;
 use super::layers::{FLOATS, Stack, Stacks, is_other_part};
 use super::rules::{
     CONFIG_DTYPE, CONFIG_FEED_FORWARD, CONFIG_HEAD_MISSING, CONFIG_HIDDEN_SIZE, CONFIG_LAYERS,
-    CONFIG_NEXT_TOKEN, CONFIG_PART_MISSING, CONFIG_TIED_HEAD, CONFIG_VOCABULARY,
+    CONFIG_NEXT_TOKEN, CONFIG_PART_MISSING, CONFIG_TIED_HEAD, CONFIG_VOCABULARY, PART_MISSING,
 };
 use super::sets::ShardSet;
 use super::shard::TensorEntry;
@@ -41,6 +41,16 @@ const OTHER_WIDTHS: [&str; 5] =
 const PARTS: [(&str, &[&str]); 2] = [
     ("vision_config", &["vision", "visual", "image", "vit", "siglip", "patch_embed", "clip"]),
     ("audio_config", &["audio", "speech", "sound", "whisper"]),
+];
+
+/// Families whose vision part is joined by a projector, and words in its keys.
+const PROJECTORS: [(&str, &[&str]); 6] = [
+    ("llava", &["multi_modal_projector", "mm_projector"]),
+    ("paligemma", &["multi_modal_projector"]),
+    ("gemma3", &["multi_modal_projector"]),
+    ("internvl", &["multi_modal_projector", "mlp1"]),
+    ("qwen2_vl", &["merger"]),
+    ("qwen2_5_vl", &["merger"]),
 ];
 
 /// Tensors of the feed-forward layers: the end of the key, and the dimension of their size.
@@ -81,6 +91,45 @@ pub(super) fn check(
     }
     dtype(set, config, findings);
     parts(set, config, findings);
+    if embedding.is_none() && stacks.main().is_none() {
+        language(set, config, findings);
+    }
+    ends(set, stacks, config, findings);
+}
+
+/// Reports that a multimodal model has no language part.
+fn language(set: &ShardSet, config: &Config, findings: &mut Findings<'_>) {
+    let is_declared = config.root().get("text_config").is_some_and(JsonValue::is_object);
+    let is_generating =
+        config.architectures().iter().any(|name| name.ends_with("ForConditionalGeneration"));
+    let is_there =
+        |entry: &TensorEntry| entry.key.contains("language") || entry.key.contains("text");
+    if is_declared && is_generating && !set.tensors().any(|(_, entry)| is_there(entry)) {
+        let text = format!("{} has `text_config`, and no tensor is of that part", config.file());
+        findings.add(&CONFIG_PART_MISSING, config.file(), text);
+    }
+}
+
+/// Reports that a language model with the names of Llama lacks its embedding or its last norm.
+fn ends(set: &ShardSet, stacks: &Stacks<'_>, config: &Config, findings: &mut Findings<'_>) {
+    let stack = stacks.main().filter(|stack| is_end(stack.path, "model.layers"));
+    let is_causal = config.architectures().iter().any(|name| name.ends_with("ForCausalLM"));
+    let Some(stack) = stack.filter(|_| is_causal) else { return };
+    let outside = |word: &str| {
+        let mut keys = set.tensors().map(|(_, entry)| entry.key.as_str());
+        keys.any(|key| key.contains(word) && super::layers::split(key).is_none())
+    };
+    // The norms of some models have no weights.
+    let has_norms = |rest: &&str| rest.contains("norm") && rest.ends_with(".weight");
+    let is_normed = stack.layers.values().all(|layer| layer.keys().any(|rest| has_norms(&rest)));
+    for (word, name, is_expected) in [("embed", "embed_tokens", true), ("norm", "norm", is_normed)]
+    {
+        if is_expected && !outside(word) {
+            let key = format!("{}{name}.weight", stack.path.trim_end_matches("layers"));
+            let text = format!("`{key}` is missing");
+            findings.add_key(&PART_MISSING, set.name(), &key, text);
+        }
+    }
 }
 
 /// Returns the embedding of tokens, if there is one, or several of one shape.
@@ -105,7 +154,8 @@ pub(super) fn is_end(key: &str, end: &str) -> bool {
 }
 
 fn layers(set: &ShardSet, stacks: &Stacks<'_>, config: &Config, findings: &mut Findings<'_>) {
-    let is_pair = config.root().get("is_encoder_decoder").and_then(JsonValue::bool) == Some(true);
+    let is_pair = config.root().get("is_encoder_decoder").and_then(JsonValue::bool) == Some(true)
+        || config.has(&["decoder_layers", "num_decoder_layers"]);
     let checked: Vec<(Option<&Stack<'_>>, Option<super::config::Field>)> = match is_pair {
         true => vec![
             (
@@ -131,6 +181,17 @@ fn layers(set: &ShardSet, stacks: &Stacks<'_>, config: &Config, findings: &mut F
         let (Some(stack), Some((field, count))) = (stack, declared) else { continue };
         let stored = stack.len();
         let with_next = count.saturating_add(next);
+        if let Some((list, types)) = config.value(&["layer_types"])
+            && !(count..=with_next).contains(&(types.items().count() as u64))
+            && types.items().next().is_some()
+        {
+            let text = format!(
+                "`{list}` in {} has {}, and `{field}` is {count}",
+                config.file(),
+                counted(types.items().count() as u64, "type"),
+            );
+            findings.add(&CONFIG_LAYERS, config.file(), text);
+        }
         if stored != count && !(count < stored && stored <= with_next) {
             let text = format!(
                 "`{field}` in {} is {count}, and there are {} in `{}`",
@@ -142,6 +203,15 @@ fn layers(set: &ShardSet, stacks: &Stacks<'_>, config: &Config, findings: &mut F
         }
         let is_next =
             |key: &str| key.contains("mtp") || key.contains("nextn") || key.contains("eh_proj");
+        let next_stored = stored.saturating_sub(count);
+        if (1..next).contains(&next_stored) {
+            let text = format!(
+                "`{}` in {} is {next}, and there are {next_stored}",
+                NEXT_TOKEN[0],
+                config.file()
+            );
+            findings.add(&CONFIG_NEXT_TOKEN, config.file(), text);
+        }
         if next > 0 && stored <= count && !set.tensors().any(|(_, entry)| is_next(&entry.key)) {
             let text = format!(
                 "`{}` in {} is {next}, and no tensor is of a layer for multi-token prediction",
@@ -233,6 +303,19 @@ fn head(set: &ShardSet, embedding: &TensorEntry, config: &Config, findings: &mut
             let text =
                 format!("`{FIELD}` in {} is true, and `{}` is stored", config.file(), entry.key);
             findings.add_key(&CONFIG_TIED_HEAD, file, &entry.key, text);
+        }
+        Some((file, entry))
+            if tied && entry.shape != embedding.shape && is_end(&entry.key, "lm_head.weight") =>
+        {
+            let text = format!(
+                "`{FIELD}` in {} is true, and `{}` is {}, unlike `{}`, which is {}",
+                config.file(),
+                entry.key,
+                shape_text(&entry.shape),
+                embedding.key,
+                shape_text(&embedding.shape)
+            );
+            findings.add_key(&CONFIG_VOCABULARY, file, &entry.key, text);
         }
         None if !tied => {
             let kinds = ["CausalLM", "ConditionalGeneration", "LMHeadModel"];
@@ -347,5 +430,15 @@ fn parts(set: &ShardSet, config: &Config, findings: &mut Findings<'_>) {
             let text = format!("{} has `{field}`, and no tensor is of that part", config.file());
             findings.add(&CONFIG_PART_MISSING, config.file(), text);
         }
+    }
+    let family = PROJECTORS.iter().find(|(family, _)| config.model_type().starts_with(family));
+    if let Some((family, words)) = family
+        && config.root().get(PARTS[0].0).is_some()
+        && !set.tensors().any(|(_, entry)| words.iter().any(|word| entry.key.contains(word)))
+    {
+        let name = words.first().unwrap_or(&"");
+        let text =
+            format!("{family} has a projector between its parts, and no tensor is of `{name}`");
+        findings.add(&CONFIG_PART_MISSING, config.file(), text);
     }
 }

@@ -3,8 +3,9 @@
 use statelens_checkpoint::json::Parser;
 use statelens_checkpoint::{FileSet, Limits, Result, grouped};
 
-use super::rules::TOKENIZER_LARGER;
+use super::rules::{TOKENIZER_BROKEN, TOKENIZER_LARGER};
 use super::sets::ShardSet;
+use super::shard::text_of;
 use super::sizes::embedding;
 use super::{Findings, files};
 
@@ -22,18 +23,33 @@ pub(super) fn check(
 ) -> Result<()> {
     let Some((_, entry)) = embedding(set) else { return Ok(()) };
     let Some(rows) = entry.shape.first() else { return Ok(()) };
+    let mut is_known = false;
     for (name, read) in [
         ("tokenizer.json", last_id as fn(&[u8]) -> Result<Option<u64>>),
         ("vocab.json", last_of_vocabulary),
+        ("added_tokens.json", last_of_vocabulary),
+        ("tokenizer_config.json", last_of_config),
     ] {
         let Some(id) = files::id_of(files, name) else { continue };
         let len = files.len(id);
-        if len > MAX_LEN.min(limits.structure.max(1)) {
+        // tokenizer.json has the vocabulary of the slow tokenizer, too.
+        let is_repeated = is_known && name == "vocab.json";
+        if len > MAX_LEN.min(limits.structure.max(1)) || is_repeated {
             continue;
         }
         let text = files.read_vec(id, 0, len)?;
-        // A tokenizer that can't be read is not judged.
-        let Ok(Some(last)) = read(&text) else { continue };
+        let is_main = name == "tokenizer.json";
+        is_known |= is_main;
+        let last = match read(&text) {
+            Ok(Some(last)) => last,
+            Err(error) if is_main && files::stand_in(files, id)?.is_none() => {
+                let text = format!("{name} can't be read: {}", text_of(&error));
+                findings.add(&TOKENIZER_BROKEN, name, text);
+                continue;
+            }
+            // Other tokenizers that can't be read are not judged.
+            _ => continue,
+        };
         if last >= *rows {
             let text = format!(
                 "{name} gives ids up to {}, and `{}` has {} rows",
@@ -43,8 +59,6 @@ pub(super) fn check(
             );
             findings.add_key(&TOKENIZER_LARGER, name, &entry.key, text);
         }
-        // Files of slow tokenizers repeat tokenizer.json.
-        return Ok(());
     }
     Ok(())
 }
@@ -70,6 +84,37 @@ fn last_id(text: &[u8]) -> Result<Option<u64>> {
             }
             Some("added_tokens") if json.at_array() => last = last.max(added(&mut json)?),
             _ => json.skip()?,
+        }
+    }
+    Ok(last)
+}
+
+/// Returns the largest id of the added tokens in tokenizer_config.json, whose names are the ids.
+fn last_of_config(text: &[u8]) -> Result<Option<u64>> {
+    let mut json = Parser::lenient(text);
+    let (mut last, mut first) = (None, true);
+    json.object()?;
+    while let Some(name) = json.entry(&mut first)? {
+        if name.as_str() != Some("added_tokens_decoder") || !json.at_object() {
+            json.skip()?;
+            continue;
+        }
+        let mut first = true;
+        json.object()?;
+        while let Some(id) = json.entry(&mut first)? {
+            let (mut content, mut first) = (String::new(), true);
+            json.object()?;
+            while let Some(name) = json.entry(&mut first)? {
+                match name.as_str() {
+                    Some("content") if json.at_text() => {
+                        content = json.text()?.to_lossy().into_owned();
+                    }
+                    _ => json.skip()?,
+                }
+            }
+            if !is_placeholder(&content) {
+                last = last.max(id.as_str().and_then(|id| id.parse().ok()));
+            }
         }
     }
     Ok(last)
@@ -142,5 +187,8 @@ mod tests {
         assert_eq!(last_id(unigram).unwrap(), Some(2));
         assert_eq!(last_of_vocabulary(br#"{"a": 3, "b": 1}"#).unwrap(), Some(3));
         assert!(last_id(b"{\"model\": ").is_err());
+        let config = br#"{"pad_token": "a", "added_tokens_decoder": {"0": {"content": "a"}, "9": {"special": true,
+            "content": "b"}, "12": {"content": "<image>"}}}"#;
+        assert_eq!(last_of_config(config).unwrap(), Some(9));
     }
 }
