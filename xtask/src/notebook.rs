@@ -1,38 +1,25 @@
 //! Tests the page in notebooks, in JupyterLab.
 
-use std::fs;
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
 
-use crate::built::gzip;
-use crate::site::Goal;
 use crate::venv::Venv;
-use crate::{project, setup, shell, single, site};
-
-/// The name of the page in the package `pystatelens`.
-const PAGE: &str = "statelens.html.gz";
+use crate::{project, setup, shell};
 
 /// What the test needs from PyPI.
 const PACKAGES: &[&str] =
     &["jupyterlab==4.6.6", "anywidget==0.11.0", "ipykernel==7.4.0", "numpy==2.4.6"];
 
-/// Installs a wheel beside JupyterLab, and shows a checkpoint in a notebook in a headless browser.
+/// Installs a wheel that holds the page beside JupyterLab, and shows a checkpoint in a notebook in a headless browser.
 pub(crate) fn test(wheel: &Path) -> Result<()> {
     println!("\n== Test the page in JupyterLab");
-    let site = site::build(Goal::Fast)?;
     let browser = setup::page_tests()?;
     let venv = Venv::with("notebook", PACKAGES)?;
     let python = venv.program("python");
     let mut pip = shell::command(&python);
     pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]);
     shell::run(pip.args(["--force-reinstall", "--no-index"]).arg(wheel))?;
-    let folder = "import pystatelens; print(pystatelens.__path__[0])";
-    let folder = shell::output(shell::command(&python).args(["-c", folder]))
-        .context("the wheel can't be imported")?;
-    // A wheel that is published lacks the page, which would make it larger than is allowed.
-    let page = gzip(&fs::read(single::build(&site)?)?)?;
-    fs::write(Path::new(folder.trim()).join(PAGE), page).context("writing the page")?;
     statelens_fixtures::make().context("making target/fixtures")?;
     let mut node = shell::command("node");
     node.env("STATELENS_CHROMIUM", browser).env("STATELENS_PYTHON", python);

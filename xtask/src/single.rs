@@ -24,6 +24,14 @@ pub(crate) fn build(site: &Path) -> Result<PathBuf> {
     Ok(path)
 }
 
+/// Makes a folder that holds nothing but the file, as its index, and returns its path.
+pub(crate) fn folder(site: &Path) -> Result<PathBuf> {
+    let folder = project::target().join("dist").join("single");
+    fs::create_dir_all(&folder)?;
+    fs::copy(build(site)?, folder.join("index.html"))?;
+    Ok(folder)
+}
+
 /// Returns the text of the file. Files that are not built come from the repository, `root`.
 fn single(site: &Path, root: &Path) -> Result<String> {
     let index = text(&root.join("index.html"))?;

@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Error, Result, bail};
 
+use crate::site::Goal;
 use crate::venv::Venv;
-use crate::{notebook, project, python, shell};
+use crate::{notebook, project, python, shell, single, site};
 
 /// Builds the wheel with the profile of the tests, tries it in a clean environment, and runs its own
 /// tests, which compare it with the real libraries. Fails if the stubs differ from the module.
@@ -15,7 +16,8 @@ use crate::{notebook, project, python, shell};
 pub(crate) fn test(features: &[&str]) -> Result<()> {
     let python = python::package(project::root()).map_err(Error::msg)?;
     let options = [&["--profile", "dev"], features].concat();
-    let wheel = make(&python, &options, None, &project::target().join("wheels"))?;
+    let page = single::folder(&site::build(Goal::Fast)?)?;
+    let wheel = make(&python, &options, Some(&page), &project::target().join("wheels"))?;
     install(&wheel, &project::target().join("python").join("clean"))?;
     let mut pip = shell::command(&python);
     pip.args(["-m", "pip", "install", "--quiet", "--no-deps", "--force-reinstall", "--no-index"]);

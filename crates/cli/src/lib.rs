@@ -21,6 +21,7 @@ use statelens::parts::describe::model::Config;
 use statelens::{Error, Progress, Result};
 
 pub use commands::pictures::{PictureFile, picture_is_svg, save_difference};
+pub use commands::serve::single_page;
 pub use commands::show::snippet;
 
 use crate::args::{Cli, Command, Toolbox};

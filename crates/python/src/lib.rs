@@ -50,7 +50,7 @@ mod _native {
         check, check_folder, diff, info, link, renames, scan, stats, summary, verify,
     };
     #[pymodule_export]
-    use crate::served::{files, read_file};
+    use crate::served::{files, page, read_file};
     #[pymodule_export]
     use crate::tensor::{NativeFile, NativeTensor};
     #[pymodule_export]

@@ -44,6 +44,12 @@ pub(crate) fn files(
     })
 }
 
+/// Returns the page in one file, if the package was built with it.
+#[pyfunction]
+pub(crate) fn page(py: Python<'_>) -> Option<Bound<'_, PyBytes>> {
+    statelens_cli::single_page().map(|bytes| PyBytes::new(py, bytes))
+}
+
 /// Reads bytes of a file, as they are stored.
 #[pyfunction]
 pub(crate) fn read_file<'py>(

@@ -60,9 +60,17 @@ def test_says_what_to_install(monkeypatch, page):
 
 def test_says_how_to_get_the_page(monkeypatch):
     pytest.importorskip("anywidget")
-    monkeypatch.setattr(_view, "PAGE", "missing.html.gz")
+    monkeypatch.setattr(_view._native, "page", lambda: None)
     with pytest.raises(pystatelens.RefusedError, match=r"cargo xtask dist"):
         pystatelens.view("model.safetensors")
+
+
+def test_the_page_of_the_package_is_used_unless_another_is_named(monkeypatch, page):
+    pytest.importorskip("anywidget")
+    monkeypatch.setattr(_view._native, "page", lambda: b"<!doctype html><p>")
+    for given, content in ((None, b"<!doctype html><p>"), (page, b"<!doctype html>")):
+        view = pystatelens.view("model.safetensors", page=given)
+        assert gzip.decompress(view._page) == content
 
 
 def test_answers_reads_with_the_bytes_of_the_file(shown, examples):

@@ -10,7 +10,7 @@ use zip::ZipArchive;
 use super::{Build, VERSION, empty, files, host, licences, name};
 use crate::setup::wasm;
 use crate::venv::Venv;
-use crate::wheel;
+use crate::{single, wheel};
 
 /// Builds wheels, and links them against an old glibc or musl with zig.
 const TOOLS: &[&str] = &["maturin==1.16.0", "ziglang==0.15.2"];
@@ -57,7 +57,8 @@ fn run_maturin(build: &Build, target: &str) -> Result<PathBuf> {
         let oldest = if target.ends_with("musl") { MUSL } else { GLIBC };
         options.extend(["--compatibility", oldest, "--zig"]);
     }
-    let site = build.site()?;
+    // One copy of the page is both what the command serves and what notebooks show.
+    let site = build.site()?.map(|site| single::folder(&site)).transpose()?;
     wheel::make(&tools.program("python"), &options, site.as_deref(), &empty("wheel")?)
 }
 

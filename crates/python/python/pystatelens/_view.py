@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from ._arguments import Path
     from ._checkpoint import Source
 
-PAGE = "statelens.html.gz"
-"""The page in one file, if this package was built with it."""
-
 HOSTED = "https://statelens.github.io/statelens/"
 """The page of the latest release."""
 
@@ -45,9 +42,9 @@ def view(source: Checkpoint | Source, *, height: int = 560, page: Path | None = 
     """Shows a checkpoint in a cell of a notebook: the page of Statelens, which reads what it shows through the
     connection to the kernel. Nothing is uploaded, and no server is started.
 
-    `source` is an open checkpoint, or what `pystatelens.open` takes. `height` is in pixels. `page` says where the page
-    comes from, if this package was built without it: the path of `statelens.html` of a release, or the address of a
-    hosted page, which the browser loads.
+    `source` is an open checkpoint, or what `pystatelens.open` takes. `height` is in pixels. Released packages hold the
+    page. `page` names another one: the path of a `statelens.html`, or the address of a hosted page, which the browser
+    loads.
 
     In a cell, `view = pystatelens.view("model.safetensors")` and `view` in the last line show it. In a later
     cell, `view.selected` is the key that is selected in the page, and `view.tensor` its tensor.
@@ -66,15 +63,14 @@ def _page(given: Path | None) -> bytes | str:
         return given
     if given is not None:
         return gzip.compress(PathOnDisk(given).read_bytes(), 1)
-    packaged = resources.files(__package__) / PAGE
-    if not packaged.is_file():
+    if (packaged := _native.page()) is None:
         what = "this build of pystatelens does not have the page"
         advice = (
             "Pass as `page` the path of `statelens.html`, which each release has and `cargo xtask dist` makes, or"
             f' "{HOSTED}", which the browser then loads.'
         )
         raise refused(what, advice)
-    return packaged.read_bytes()
+    return gzip.compress(packaged, 1)
 
 
 @functools.cache

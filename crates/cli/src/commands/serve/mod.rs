@@ -46,6 +46,14 @@ pub(crate) fn open(args: &OpenArgs) -> CommandResult {
     start(Some(folder), Some(&name), &args.at)
 }
 
+/// Returns the page, if this program was built with the page in one file.
+pub fn single_page() -> Option<&'static [u8]> {
+    match PAGE {
+        [("index.html", bytes)] => Some(bytes),
+        _ => None,
+    }
+}
+
 /// Returns whether the page was built into this program.
 pub(crate) fn has_page() -> bool {
     !PAGE.is_empty()
