@@ -120,7 +120,7 @@ fn presets(actor: &Actor, work: &OpenWork, convert: &Conversion) -> Html {
         return html! {};
     }
     let button = |preset: Preset| {
-        let label = preset.label();
+        let (label, note) = (preset.label(), preset.note(&work.rows));
         let states = states.clone();
         let onclick = actor.on(move |actor, _: MouseEvent| match &preset {
             Preset::Family(id, _) => family::page::choose(actor, Some(id.clone())),
@@ -129,7 +129,7 @@ fn presets(actor: &Actor, work: &OpenWork, convert: &Conversion) -> Html {
                 change(actor, move |convert| preset.apply(convert, &states));
             }
         });
-        html! { <button class="btn" {onclick}>{ label }</button> }
+        html! { <button class="btn" {onclick}>{ label }<small class="dim">{ note }</small></button> }
     };
     html! {
         <div class="fs" id="presets"><span class="lab">{ "Presets" }</span>

@@ -2,6 +2,8 @@
 
 use crate::convert::state::Conversion;
 use crate::family::message::FormatChoice;
+use crate::rows::Row;
+use crate::state::fmt;
 
 /// A conversion that is often wanted.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,14 +20,24 @@ pub enum Preset {
 const MODEL_STATES: [&str; 5] =
     ["model", "state_dict", "model_state_dict", "module", "model_state"];
 
+/// The dtypes that a cast to bfloat16 changes.
+const FLOATS: [&str; 4] = ["float64", "float32", "float16", "bfloat16"];
+
+/// Words in the names of states that trainers write next to the weights.
+const TRAINER: [&str; 11] = [
+    "optim", "sched", "epoch", "step", "iter", "args", "hyper", "rng", "scaler", "callback",
+    "version",
+];
+
 impl Preset {
     /// Returns those that make sense for a checkpoint with these states and numbers of shards.
     pub fn all(convert: &Conversion, states: &[String], shards: u64) -> Vec<Self> {
         let mut all = Vec::new();
         let model = MODEL_STATES.iter().find(|name| states.iter().any(|state| state == *name));
-        all.extend(
-            model.filter(|_| states.len() > 1).map(|name| Self::WeightsOnly((*name).into())),
-        );
+        // Beside `model`, models of Hugging Face have heads, which are weights, too.
+        let is_of_trainer = |state: &String| TRAINER.iter().any(|word| state.contains(word));
+        let model = model.filter(|_| states.iter().any(is_of_trainer));
+        all.extend(model.map(|name| Self::WeightsOnly((*name).into())));
         let targets = convert.family.as_ref().map(|reply| reply.recognised.targets.as_slice());
         let targets = targets.unwrap_or_default();
         let family = |cerebras: bool| {
@@ -45,6 +57,32 @@ impl Preset {
             Self::WeightsOnly(_) => "Weights only, bf16".to_owned(),
             Self::OneFile => "One file".to_owned(),
             Self::Family(_, name) => format!("To {name}"),
+        }
+    }
+
+    /// Returns the size and the losses of its output, in a few words. The size is that of the tensors.
+    pub fn note(&self, rows: &[Row]) -> String {
+        let about = |bytes: u64| format!("about {}", fmt::bytes(bytes));
+        match self {
+            Self::WeightsOnly(state) => {
+                let own = |row: &&Row| row.key.split('.').next() == Some(state);
+                let is_float = |row: &Row| FLOATS.contains(&row.dtype.as_str());
+                let size = |row: &Row| match is_float(row) {
+                    true => row.params.saturating_mul(2),
+                    false => row.bytes,
+                };
+                let own = || rows.iter().filter(own);
+                let about = about(own().fold(0, |all, row| all.saturating_add(size(row))));
+                match own().any(|row| is_float(row) && row.dtype != "bfloat16") {
+                    true => format!("{about}, rounds"),
+                    false => format!("{about}, no loss"),
+                }
+            }
+            Self::OneFile => {
+                let bytes = rows.iter().fold(0u64, |all, row| all.saturating_add(row.bytes));
+                format!("{}, no loss", about(bytes))
+            }
+            Self::Family(..) => "renames, writes the config".to_owned(),
         }
     }
 
@@ -92,6 +130,32 @@ mod tests {
         assert_eq!(Preset::all(&convert, &states, 0), [Preset::WeightsOnly("model".into())]);
         assert_eq!(Preset::all(&convert, &states[..1], 3), [Preset::OneFile]);
         assert_eq!(Preset::all(&convert, &[], 1), []);
+        let states = ["model", "lm_head"].map(str::to_owned);
+        assert_eq!(Preset::all(&convert, &states, 1), [], "the head is a part of the weights");
+    }
+
+    #[test]
+    fn notes_have_the_size_of_the_output() {
+        let row = |key: &str, dtype: &str, params: u64, bytes: u64| Row {
+            key: key.into(),
+            dtype: dtype.into(),
+            params,
+            bytes,
+            kind: crate::rows::LeafKind::Tensor,
+            shape: vec![params],
+            value: String::new(),
+            link: None,
+        };
+        let mut rows = vec![
+            row("model.a", "float32", 1_000, 4_000),
+            row("model.b", "int64", 10, 80),
+            row("optimizer.a", "float32", 1_000, 4_000),
+        ];
+        let weights = Preset::WeightsOnly("model".into());
+        assert_eq!(weights.note(&rows), "about 2.08 kB, rounds");
+        assert_eq!(Preset::OneFile.note(&rows), "about 8.08 kB, no loss");
+        rows[0].dtype = "bfloat16".into();
+        assert_eq!(weights.note(&rows), "about 2.08 kB, no loss");
     }
 
     #[test]
