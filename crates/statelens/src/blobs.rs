@@ -17,13 +17,16 @@ const BUFFER: usize = 1 << 20;
 const KINDS: [&str; 2] = ["SHA-256 of whole files", "git hashes of whole files"];
 
 /// Compares the files that the checkpoint was read from with their names in the cache, and adds the
-/// result to the report. Does nothing for files that are not in such a cache.
+/// result to the report: `sources` are all of its files, or `cached` those of a remote checkpoint that
+/// were not fetched. Does nothing for files that are not in such a cache.
 pub(crate) fn check(
     sources: &[Arc<FileSource>],
+    cached: &[Arc<FileSource>],
     report: &mut VerificationReport,
     progress: &mut dyn Progress,
 ) -> Result<()> {
-    let used: Vec<&Arc<FileSource>> = sources.iter().filter(|source| source.is_open()).collect();
+    let used = sources.iter().chain(cached).filter(|source| source.is_open());
+    let used: Vec<&Arc<FileSource>> = used.collect();
     let named: Vec<(&Arc<FileSource>, String)> =
         used.iter().filter_map(|source| Some((*source, blob_hash(source.path())?))).collect();
     let total = named.iter().fold(0u64, |sum, (source, _)| sum.saturating_add(source.len()));
@@ -53,8 +56,8 @@ pub(crate) fn check(
             report.result.checksums.push(((*kind).to_owned(), count));
         }
     }
-    // The hashes cover every byte of these files.
-    if !named.is_empty() && named.len() == used.len() {
+    // The hashes cover every byte of these files, but not of those that were fetched.
+    if cached.is_empty() && !named.is_empty() && named.len() == used.len() {
         report.result.unchecked_tensors = 0;
     }
     Ok(())

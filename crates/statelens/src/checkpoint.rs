@@ -27,6 +27,9 @@ use crate::{Tensor, parallel};
 pub struct Checkpoint {
     inner: Arc<core::Checkpoint>,
     sources: Arc<[Arc<FileSource>]>,
+    /// The files of a remote checkpoint that are in the local cache.
+    #[cfg(feature = "http")]
+    cached: Arc<[Arc<FileSource>]>,
     /// The values by flat key, collected when the first is looked up.
     by_key: Arc<OnceLock<HashMap<String, Vec<ValueId>>>>,
     /// The meter of a remote checkpoint, if its limit is that of a call.
@@ -37,7 +40,20 @@ impl Checkpoint {
     /// Wraps a checkpoint and the files on disk that it is read from.
     pub(crate) fn new(inner: core::Checkpoint, sources: Vec<Arc<FileSource>>) -> Self {
         let (sources, by_key) = (sources.into(), Arc::default());
-        Self { inner: Arc::new(inner), sources, by_key, meter: None }
+        Self {
+            inner: Arc::new(inner),
+            sources,
+            #[cfg(feature = "http")]
+            cached: Arc::default(),
+            by_key,
+            meter: None,
+        }
+    }
+
+    /// Sets the files of a remote checkpoint that are in the local cache.
+    #[cfg(feature = "http")]
+    pub(crate) fn with_cached(self, cached: Vec<Arc<FileSource>>) -> Self {
+        Self { cached: cached.into(), ..self }
     }
 
     /// Limits each call that reads the checkpoint, by the meter with which it was opened.
@@ -213,7 +229,7 @@ impl Checkpoint {
         parallel::drive(&mut verification, self.workers(), progress)?;
         let mut report = verification.into_report(manifest)?;
         #[cfg(feature = "http")]
-        crate::blobs::check(&self.sources, &mut report, progress)?;
+        crate::blobs::check(&self.sources, &self.cached, &mut report, progress)?;
         let faults = statelens_quantised::scale_faults(&self.inner, &|_| true, progress)?;
         // Those of blocks were found in the same pass as all values.
         report.result.scales.splice(0..0, faults);

@@ -262,7 +262,9 @@ impl SourceOpener {
         progress: &mut dyn Progress,
     ) -> Result<Checkpoint> {
         let Some(path) = found.on_disk.take() else {
-            return Ok(self.remote.gather_on_hub(found, &self.with, progress)?.1?.into());
+            let cached = std::mem::take(&mut found.cached);
+            let opened = self.remote.gather_on_hub(found, &self.with, progress)?.1?;
+            return Ok(Checkpoint::from(opened).with_cached(cached));
         };
         let RemoteOpener { limits, scratch, .. } = &self.remote;
         let (with, listings) = (&self.with, &self.listings);

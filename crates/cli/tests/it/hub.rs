@@ -463,6 +463,27 @@ fn verify_compares_blobs_with_their_names() {
     }
 }
 
+/// Files of a set that are in the cache are compared with their names, although others are fetched.
+#[cfg(unix)]
+#[test]
+fn verify_compares_blobs_of_a_set_that_is_partly_cached() {
+    let files = sharded();
+    let hub = Hub::start(vec![("main", files.clone())]);
+    let shard = files.iter().find(|(name, _)| name.starts_with("model-00001")).unwrap().clone();
+    cache(hub.home.path(), "main", std::slice::from_ref(&shard));
+    let report = hub.run(&["verify", "hf://org/tiny", "--json"]).json();
+    assert_eq!(report["checksums"]["SHA-256 of whole files"], 1, "{report}");
+    assert_eq!(report["sound"], true);
+    assert!(report["unchecked_tensors"].as_u64().unwrap() > 0, "{report}");
+    let blob = hub.home.path().join("hub/models--org--tiny/blobs").join(sha256(&shard.1));
+    let mut bytes = shard.1.clone();
+    *bytes.last_mut().unwrap() ^= 1;
+    fs::write(&blob, bytes).unwrap();
+    let ran = hub.run(&["verify", "hf://org/tiny", "--json"]);
+    assert_eq!(ran.code, Some(1), "{}{}", ran.out, ran.err);
+    assert!(ran.out.contains("named after"), "{}", ran.out);
+}
+
 /// Returns the paths, contents and times of all files below a folder.
 #[cfg(unix)]
 fn tree(folder: &Path) -> Files {

@@ -19,7 +19,9 @@ impl<'a> PastedText<'a> {
         if ["https://", "http://", "hf://"].iter().any(|scheme| text.starts_with(scheme)) {
             return (!text.contains(char::is_whitespace)).then_some(Self::Address(text));
         }
-        if text.is_empty() || text.lines().count() > 1 || text.chars().count() > 1_000 {
+        let is_foreign = text.contains("://") && !text.starts_with("file://");
+        if is_foreign || text.is_empty() || text.lines().count() > 1 || text.chars().count() > 1_000
+        {
             return None;
         }
         let drive = matches!(text.as_bytes(), [letter, b':', b'\\' | b'/', ..] if letter.is_ascii_alphabetic());
@@ -76,6 +78,8 @@ mod tests {
             ("\"C:\\models\\a.pt\"", Some(Path("C:\\models\\a.pt"))),
             ("runs/model.safetensors", Some(Path("runs/model.safetensors"))),
             ("meta-llama/Llama-2-7b", Some(Repository("meta-llama/Llama-2-7b"))),
+            ("ftp://a.org/b.pt", None),
+            ("hf://a/b@v1", Some(Address("hf://a/b@v1"))),
             ("a/b/c", None),
             ("either/or not", None),
             ("some words", None),

@@ -54,6 +54,8 @@ pub(crate) struct HubCheckpoint {
     pub(crate) files: FileSet,
     /// The path of the main file, if all of its files are in the cache.
     pub(crate) on_disk: Option<PathBuf>,
+    /// The files that are in the cache.
+    pub(crate) cached: Vec<Arc<FileSource>>,
     /// Repository, revision and commit, by name.
     pub(crate) facts: Vec<(String, String)>,
 }
@@ -129,7 +131,7 @@ impl HubRepository {
     pub(crate) fn checkpoint(&self, path: &str, meter: &Arc<Meter>) -> Result<HubCheckpoint> {
         let named = self.location.with_path(path).to_string();
         let (folder, wanted) = self.place(path)?;
-        let files = self.files(folder, meter)?;
+        let (files, cached) = self.files(folder, meter)?;
         let weights =
             |name: &str| name.split('/').count() <= MAX_DEPTH + 1 && is_named_as_weights(name);
         let mut found = sort_by_name(&files, &weights);
@@ -153,7 +155,7 @@ impl HubRepository {
             return Err(self.not_cached(&self.location.with_path(join(folder, &main))));
         };
         let on_disk = self.on_disk(folder, &main, set.as_ref());
-        Ok(HubCheckpoint { files: files.opened_at(id), on_disk, facts: self.facts() })
+        Ok(HubCheckpoint { files: files.opened_at(id), on_disk, cached, facts: self.facts() })
     }
 
     /// Returns the files of a folder with their names relative to it, and the name of the file that
@@ -164,7 +166,7 @@ impl HubRepository {
         meter: &Arc<Meter>,
     ) -> Result<(FileSet, Option<String>)> {
         let (folder, wanted) = self.place(path)?;
-        Ok((self.files(folder, meter)?, wanted))
+        Ok((self.files(folder, meter)?.0, wanted))
     }
 
     /// Opens a file.
@@ -212,20 +214,23 @@ impl HubRepository {
         }
     }
 
-    /// Opens the files of a folder that are in the cache, or can be requested.
-    fn files(&self, folder: &str, meter: &Arc<Meter>) -> Result<FileSet> {
-        let mut files = FileSet::default();
+    /// Opens the files of a folder that are in the cache, or can be requested. Also returns those in
+    /// the cache.
+    fn files(&self, folder: &str, meter: &Arc<Meter>) -> Result<(FileSet, Vec<Arc<FileSource>>)> {
+        let (mut files, mut cached) = (FileSet::default(), Vec::new());
         let window = Arc::new(Window::default());
         for (number, (name, file)) in self.listing.below(folder).take(MAX_FILES).enumerate() {
             if let Some(path) = self.held(file) {
-                files.push(name, Arc::new(FileSource::new(&path)?));
+                let source = Arc::new(FileSource::new(&path)?);
+                cached.push(source.clone());
+                files.push(name, source);
             } else if let Some(source) = self.source(file, meter) {
                 let source = source?;
                 let streamed = Streamed::new(source.clone(), window.clone(), number);
                 files.push_remote(name, source, Some(Arc::new(streamed)));
             }
         }
-        Ok(files)
+        Ok((files, cached))
     }
 
     /// Opens a file; `None` if it is not in the cache, and no request can be made.
