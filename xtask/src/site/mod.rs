@@ -128,7 +128,8 @@ fn compile(goal: Goal, description: &Description) -> Result<PathBuf> {
 
 /// Modules whose functions the small page loads when it first calls one of them: what converts,
 /// compares and verifies, and readers of rare formats. None is needed in the window.
-const REST: [&str; 30] = [
+const REST: [&str; 31] = [
+    "statelens_compare::folder::",
     "statelens_formats::archive::write::",
     "statelens_formats::cerebras::write::",
     "statelens_formats::dcp::read::",
