@@ -58,7 +58,7 @@ pub(crate) fn listed_file(
 ) -> Arc<dyn ReadAt> {
     let xhr =
         Xhr { within: (!follow).then(|| address.clone()), hub: Some((address.to_string(), hub)) };
-    let identity = Identity { len, etag: None, modified: None };
+    let identity = Identity { len, etag: None, modified: None, names_parts: false };
     Arc::new(RemoteFile::new(address, xhr, identity, job.meter().clone(), Vec::new(), None))
 }
 
