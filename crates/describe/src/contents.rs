@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use sha2::{Digest, Sha256};
-use statelens_checkpoint::{Checkpoint, DictKey, Value, ValueId};
+use statelens_checkpoint::{Array, Checkpoint, DictKey, Value, ValueId, visible};
 
 use crate::exact::{class_text, is_ambiguous, record_text};
 use crate::text::SHOWN_ARGS;
@@ -38,6 +38,27 @@ fn is_own_text_complete(checkpoint: &Checkpoint, id: ValueId) -> bool {
         Value::Tensor(_) | Value::Array(_) | Value::Sparse(_) => false,
         _ => !text_of(checkpoint, id).ends_with('…'),
     }
+}
+
+/// Returns what Python knows of a tensor besides its values, if that is more than its kind: its
+/// class, torch's `requires_grad`, and a hash of its Python attributes, such as the metadata of
+/// NumPy's dtype. Attributes that hold tensors are left out.
+pub(crate) fn tensor_class_text(checkpoint: &Checkpoint, id: ValueId) -> Option<String> {
+    let (_, tensor) = checkpoint.tensor_of(id)?;
+    let mut parts = Vec::new();
+    if !matches!(checkpoint.value(id), Value::Array(Array { scalar: true, .. })) {
+        parts.extend(type_name(checkpoint, id));
+    }
+    if tensor.requires_grad {
+        parts.push("requires_grad".to_owned());
+    }
+    if let Some(attributes) = checkpoint.attributes(id)
+        && checkpoint.attribute_tensors(id).is_empty()
+    {
+        let hash = contents_hash(checkpoint, attributes, "");
+        parts.push(format!("attributes with SHA-256 {hash}"));
+    }
+    (!parts.is_empty()).then(|| visible(&parts.join(", ")))
 }
 
 /// Returns the SHA-256, in hexadecimal, of a value with everything below it. Tensors are

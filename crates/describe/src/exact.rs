@@ -5,11 +5,10 @@ use std::collections::VecDeque;
 use std::fmt::Write as _;
 
 use statelens_checkpoint::{
-    Array, Checkpoint, DType, Dict, DictClass, DictKey, Field, Leaf, List, ListClass, PythonTypes,
+    Checkpoint, DType, Dict, DictClass, DictKey, Field, Leaf, List, ListClass, PythonTypes,
     STORED_TYPE, Text, Value, ValueId, has_enum, shape_text, visible,
 };
 
-use crate::contents::contents_hash;
 use crate::type_name;
 
 /// Returns the types that the other fields of a manifest's entry leave open as one line, if there
@@ -40,27 +39,6 @@ pub fn types_text(checkpoint: &Checkpoint, leaf: &Leaf) -> Option<String> {
     };
     types.extend(stored.filter(|(name, text)| is_type(name, text)).map(|(_, of)| of.to_string()));
     (!types.is_empty()).then(|| visible(&types.join(", ")))
-}
-
-/// Returns what Python knows of a tensor besides its values, if that is more than its kind: its
-/// class, torch's `requires_grad`, and a hash of its Python attributes, such as the metadata of
-/// NumPy's dtype. Attributes that hold tensors are left out.
-pub(crate) fn tensor_class_text(checkpoint: &Checkpoint, id: ValueId) -> Option<String> {
-    let (_, tensor) = checkpoint.tensor_of(id)?;
-    let mut parts = Vec::new();
-    if !matches!(checkpoint.value(id), Value::Array(Array { scalar: true, .. })) {
-        parts.extend(type_name(checkpoint, id));
-    }
-    if tensor.requires_grad {
-        parts.push("requires_grad".to_owned());
-    }
-    if let Some(attributes) = checkpoint.attributes(id)
-        && checkpoint.attribute_tensors(id).is_empty()
-    {
-        let hash = contents_hash(checkpoint, attributes, "");
-        parts.push(format!("attributes with SHA-256 {hash}"));
-    }
-    (!parts.is_empty()).then(|| visible(&parts.join(", ")))
 }
 
 /// Returns the class of a value with its own arguments: `collections.deque(maxlen=3)`.

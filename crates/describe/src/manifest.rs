@@ -58,8 +58,7 @@ use statelens_tensor::{BUFFER, Buffer, InOrder, drive};
 use statelens_values::Json;
 use statelens_values::reading::{Hashed, Hashing, Readable, TakesHashes, missing, tensors_of};
 
-use crate::contents::{contents_hash, is_text_complete};
-use crate::exact::tensor_class_text;
+use crate::contents::{contents_hash, is_text_complete, tensor_class_text};
 use crate::text::MISSING;
 use crate::{dtype_of, fields_text, text_of, type_name, types_text};
 

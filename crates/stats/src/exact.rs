@@ -6,7 +6,7 @@ use std::borrow::Cow;
 
 use num_bigint::BigUint;
 
-use crate::short;
+use crate::short::{self, UNIT, round_short};
 
 /// The sums of numbers, of their magnitudes and of their squares.
 #[derive(Debug, Clone, Default)]
@@ -42,9 +42,6 @@ pub(crate) struct Moments {
     pub(crate) l2: f64,
     pub(crate) abs_mean: f64,
 }
-
-/// The exponent of the unit of sums.
-pub(crate) const UNIT: i64 = -1074;
 
 impl ExactSums {
     /// Adds a group of integers of the same sign in units of 2^(`shift` - 1074), given by the sum
@@ -286,42 +283,10 @@ fn round(whole: &BigUint, rest: bool, exponent: i64) -> f64 {
     round_short(top, rest, exponent + drop as i64)
 }
 
-/// Rounds as [`round`], for an integer of at most 64 bits. It must have more bits than a double if
-/// there is a rest.
-pub(crate) fn round_short(top: u64, rest: bool, exponent: i64) -> f64 {
-    let len = i64::from(64 - top.leading_zeros());
-    // The exponent of the lowest bit of a double of this magnitude.
-    let last = (exponent + len - 53).max(UNIT);
-    let away = last - exponent;
-    let kept = match away {
-        ..=0 => top << -away.max(-63),
-        1..=64 => {
-            let kept = u128::from(top) >> away;
-            let cut = u128::from(top) & ((1 << away) - 1);
-            let half = 1u128 << (away - 1);
-            let up = cut > half || cut == half && (rest || kept & 1 == 1);
-            kept as u64 + u64::from(up)
-        }
-        _ => 0,
-    };
-    match last {
-        1024.. => f64::INFINITY,
-        // Both factors and the product are doubles, so there is no second rounding.
-        _ => kept as f64 * power_of_two(last),
-    }
-}
-
-/// Returns 2 to a power between -1074 and 1023.
-pub(crate) fn power_of_two(power: i64) -> f64 {
-    match power {
-        ..-1022 => f64::from_bits(1u64 << (power + 1074).clamp(0, 51)),
-        _ => f64::from_bits(((power + 1023).clamp(1, 2046) as u64) << 52),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::short::power_of_two;
 
     impl ExactSums {
         fn add_value(&mut self, value: f64) {

@@ -120,8 +120,8 @@ fn ends(set: &ShardSet, stacks: &Stacks<'_>, config: &Config, findings: &mut Fin
         keys.any(|key| key.contains(word) && super::layers::split(key).is_none())
     };
     // The norms of some models have no weights.
-    let has_norms = |rest: &&str| rest.contains("norm") && rest.ends_with(".weight");
-    let is_normed = stack.layers.values().all(|layer| layer.keys().any(|rest| has_norms(&rest)));
+    let is_norm = |rest: &&str| rest.contains("norm") && rest.ends_with(".weight");
+    let is_normed = stack.layers.values().all(|layer| layer.keys().any(is_norm));
     for (word, name, is_expected) in [("embed", "embed_tokens", true), ("norm", "norm", is_normed)]
     {
         if is_expected && !outside(word) {
