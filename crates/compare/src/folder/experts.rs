@@ -51,7 +51,6 @@ pub(super) fn check(
     for (path, experts) in &found {
         incomplete(path, experts, findings);
     }
-    routers(set, &found, findings);
     if let Some(config) = config {
         dense(&found, config, findings);
     }
@@ -105,31 +104,6 @@ pub(super) fn check(
             names.first().map_or(path, |name| name),
             text,
         );
-    }
-}
-
-/// Reports layers whose experts have no router, if others have one.
-fn routers(set: &ShardSet, found: &BTreeMap<&str, Experts<'_>>, findings: &mut Findings<'_>) {
-    let parent = |path: &str| path.trim_end_matches("experts").to_owned();
-    let parents: BTreeSet<String> = found.keys().map(|path| parent(path)).collect();
-    let with: BTreeSet<&str> = set
-        .tensors()
-        .filter_map(|(_, entry)| {
-            let at =
-                ["gate.", "router."].iter().find_map(|name| entry.key.find(&format!(".{name}")))?;
-            entry.key.get(..=at)
-        })
-        .filter(|start| parents.contains(*start))
-        .collect();
-    if with.is_empty() {
-        return;
-    }
-    for (path, experts) in found {
-        let parent = parent(path);
-        if !with.contains(parent.as_str()) {
-            let text = format!("`{path}` has no router `{parent}gate`, which other layers have");
-            findings.add_key(&LAYER_INCOMPLETE, experts.file, path, text);
-        }
     }
 }
 

@@ -7,7 +7,7 @@ use super::Findings;
 use super::config::Config;
 use super::document::JsonValue;
 use super::layers::{FLOATS, Stacks, is_other_part};
-use super::rules::{CONFIG_BIAS, CONFIG_LAYERS, CONFIG_SHAPE, CONFIG_TOKEN_ID, SHAPE_DIFFERS};
+use super::rules::{CONFIG_BIAS, CONFIG_SHAPE, CONFIG_TOKEN_ID, SHAPE_DIFFERS};
 use super::sets::ShardSet;
 use super::shard::TensorEntry;
 use super::sizes::{embedding, is_end};
@@ -92,9 +92,6 @@ pub(super) fn check(
         Some(section) => vision(set, section, config, &is_vision_key, findings),
         None if is_vision_model => vision(set, root, config, &|_| true, findings),
         None => {}
-    }
-    if let Some(section) = section {
-        vision_layers(stacks, section, config, findings);
     }
 }
 
@@ -245,27 +242,4 @@ fn vision(
 
 fn vision_field(field: &str) -> String {
     format!("`{field}` of the vision part")
-}
-
-fn vision_layers(
-    stacks: &Stacks<'_>,
-    section: JsonValue<'_>,
-    config: &Config,
-    findings: &mut Findings<'_>,
-) {
-    let names: Names = &["num_hidden_layers", "depth", "num_layers", "layers"];
-    let own = stacks.list.iter().filter(|stack| is_vision_key(stack.path));
-    let longest = own.max_by_key(|stack| stack.layers.len());
-    let (Some(stack), Some((field, count))) = (longest, number(section, names)) else { return };
-    let drops_last = |section: JsonValue<'_>| section.get("drop_vision_last_layer").is_some();
-    if stack.len() != count && !drops_last(section) && !drops_last(config.root()) {
-        let text = format!(
-            "{} in {} is {count}, and there are {} layers in `{}`",
-            vision_field(field),
-            config.file(),
-            stack.len(),
-            stack.path
-        );
-        findings.add_key(&CONFIG_LAYERS, config.file(), stack.path, text);
-    }
 }

@@ -72,7 +72,7 @@ const FEED_FORWARD: [(&str, usize); 10] = [
 const EXPERT_OUTPUT: &str = "w2.weight";
 
 /// Fields of `vision_config` with the number of layers.
-const VISION_LAYERS: [&str; 3] = ["num_hidden_layers", "depth", "num_layers"];
+const VISION_LAYERS: [&str; 4] = ["num_hidden_layers", "depth", "num_layers", "layers"];
 
 pub(super) fn check(
     set: &ShardSet,
