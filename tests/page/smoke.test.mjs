@@ -78,7 +78,9 @@ test("a part that can't be loaded is reported, and the file can be opened again"
     await page.getByText("A part of Statelens could not be loaded.").first().waitFor();
     await page.getByText("Check the connection").first().waitFor();
     await page.context().unroute("**/*_rest.wasm");
-    await page.setInputFiles("#choose-files", fixture("torch/zip_training_ckpt.pt"));
+    const chooser = page.waitForEvent("filechooser");
+    await page.getByRole("button", { name: "Open…" }).click();
+    await (await chooser).setFiles(fixture("torch/zip_training_ckpt.pt"));
     await page.waitForSelector("#work .row");
     await page.keyboard.press("c");
     await page.waitForSelector(".plan:not(.late)");

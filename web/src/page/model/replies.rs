@@ -50,7 +50,8 @@ impl PageModel {
                 self.fetched = Some(fetched).filter(|_| self.files.is_empty());
             }
             FromWorker::Opened(opened) => self.opened(session, *opened),
-            FromWorker::Crashed(error) if !self.revive() => {
+            // A part of the program that could not be loaded would be missing again.
+            FromWorker::Crashed(error) if error.kind == ErrorKind::Io || !self.revive() => {
                 self.handle_reply(session, FromWorker::OpenFailed(error), file);
             }
             FromWorker::Crashed(_) => {}
