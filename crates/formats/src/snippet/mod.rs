@@ -154,13 +154,17 @@ impl PythonLeaf<'_> {
         };
         let needs_plugin = PLUGINS.iter().any(|filter| filters.contains(filter));
         let import = if needs_plugin { "import hdf5plugin  # filters\n" } else { "" };
-        // The library looks for raw data in other files in the working folder.
-        let place = match self.path == self.main {
-            true => "",
-            false => "import os\n\nos.environ[\"HDF5_EXTFILE_PREFIX\"] = \"${ORIGIN}\"\n",
+        let open = match self.path == self.main {
+            true => format!("    tensor = file[{dataset}]"),
+            // The library looks for raw data in other files in the working folder.
+            false => format!(
+                "    access = h5py.h5p.create(h5py.h5p.DATASET_ACCESS)\n    \
+                 access.set_efile_prefix(b\"${{ORIGIN}}\")\n    \
+                 tensor = h5py.Dataset(h5py.h5d.open(file.id, {dataset}.encode(), access))"
+            ),
         };
         let code = format!(
-            "{place}import h5py\n{import}\nwith h5py.File({main}, \"r\") as file:\n    tensor = file[{dataset}]{index}{then}\n"
+            "import h5py\n{import}\nwith h5py.File({main}, \"r\") as file:\n{open}{index}{then}\n"
         );
         Snippet { library: "h5py", code }
     }
