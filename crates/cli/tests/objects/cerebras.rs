@@ -127,7 +127,7 @@ fn pickled_values_are_those_of_the_library() {
                 let bytes = STANDARD.decode(want["base64"].as_str().unwrap()).unwrap();
                 assert_eq!((&got["kind"], &got["sha256"]), (&"bytes".into(), &sum(bytes)), "{key}");
                 let mutable = want["kind"] == "bytearray";
-                assert_eq!(got["type"] == "builtins.bytearray", mutable, "{key}");
+                assert_eq!(got["types"] == "builtins.bytearray", mutable, "{key}");
             }
             "npscalar" => {
                 let digits = want["hex"].as_str().unwrap();
