@@ -24,6 +24,10 @@ PLAIN = {
 }
 # The byte order in the file differs from the recorded one.
 BIG_ENDIAN = {"bigendian.gguf"}
+# Contents of object stores, which the tests of the command serve.
+OF_STORES = {"cerebras_s3"}
+# Quantised weights, recorded as numbers.
+QUANTISED = {"gguf_k"}
 # Files with objects of classes, whose attributes have no keys.
 OBJECTS = {"zip_python_objects.pt"}
 # cerebras.pytorch leaves the memory of this tensor uninitialised.
@@ -42,7 +46,7 @@ def recorded():
         stem = path.name.removesuffix(".expected.json")
         names = [stem, f"{stem}.mdl", f"{stem}.index"]
         source = next((it for it in map(path.with_name, names) if it.exists()), None)
-        if not entries or source is None or source.name in BIG_ENDIAN:
+        if not entries or source is None or source.name in BIG_ENDIAN or source.parent.name in OF_STORES:
             continue
         # Two keys may have the same flat form.
         values = {}
@@ -81,6 +85,8 @@ def is_same(actual, expected):
 @pytest.mark.parametrize("path, values", recorded())
 def test_values_equal_the_recorded_ones(path, values):
     checkpoint = pystatelens.open(path)
+    if path.parent.name in QUANTISED:
+        checkpoint = checkpoint.dequantized("float32")
     missing = [key for key in values if key not in checkpoint]
     assert missing == [] or path.name in OBJECTS
     for key, expected in values.items():
