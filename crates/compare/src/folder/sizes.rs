@@ -193,13 +193,7 @@ fn layers(set: &ShardSet, stacks: &Stacks<'_>, config: &Config, findings: &mut F
             findings.add(&CONFIG_LAYERS, config.file(), text);
         }
         if stored != count && !(count < stored && stored <= with_next) {
-            let text = format!(
-                "`{field}` in {} is {count}, and there are {} in `{}`",
-                config.file(),
-                counted(stored, "layer"),
-                stack.path
-            );
-            findings.add_key(&CONFIG_LAYERS, config.file(), stack.path, text);
+            other_count(field, count, stack, config, findings);
         }
         let is_next =
             |key: &str| key.contains("mtp") || key.contains("nextn") || key.contains("eh_proj");
@@ -238,14 +232,22 @@ fn vision_layers(stacks: &Stacks<'_>, config: &Config, findings: &mut Findings<'
     // MiniCPM-V stores no last layer, which it does not use.
     let dropped = u64::from(config.flag("drop_vision_last_layer") == Some(true));
     if stored.saturating_add(dropped) < count {
-        let text = format!(
-            "`{section}.{field}` in {} is {count}, and there are {} in `{}`",
-            config.file(),
-            counted(stored, "layer"),
-            stack.path
-        );
-        findings.add_key(&CONFIG_LAYERS, config.file(), stack.path, text);
+        other_count(&format!("{section}.{field}"), count, stack, config, findings);
     }
+}
+
+/// Reports a number of layers that differs from the config.
+fn other_count(
+    field: &str,
+    count: u64,
+    stack: &Stack<'_>,
+    config: &Config,
+    findings: &mut Findings<'_>,
+) {
+    let (file, layers) = (config.file(), counted(stack.len(), "layer"));
+    let text =
+        format!("`{field}` in {file} is {count}, and there are {layers} in `{}`", stack.path);
+    findings.add_key(&CONFIG_LAYERS, file, stack.path, text);
 }
 
 fn embedding_sizes(file: &str, entry: &TensorEntry, config: &Config, findings: &mut Findings<'_>) {
