@@ -43,8 +43,8 @@ pub struct Checkpoint {
     /// Further copies of pieces of tensors, which verification compares with the ones used. An
     /// edited checkpoint has no replicas.
     pub replicas: Vec<Replica>,
-    /// The pieces of tensors of which others are missing, as a layout by flat key. An edited
-    /// checkpoint has none.
+    /// The stored pieces of incomplete tensors, as a layout by flat key. Empty for an edited
+    /// checkpoint.
     pub partial: HashMap<Text, Layout>,
     values: Pieces<Value>,
     root: ValueId,

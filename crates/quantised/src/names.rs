@@ -12,7 +12,7 @@ use statelens_checkpoint::{
     Strided, Tensor, Value, ValueId, contiguous_strides,
 };
 
-/// The paths of the language model, the most common one first: of its layers, and of what is outside.
+/// Paths of language models, the most common first: of the layers, and of the other tensors.
 const PATHS: [(&str, &str); 6] = [
     ("model.layers", "model"),
     ("model.language_model.layers", "model.language_model"),

@@ -171,9 +171,9 @@ fn is_plain(tensor: &Tensor) -> bool {
     Tensor { layout: span, ..tensor.clone() }.is_verbatim()
 }
 
-/// Returns the spans of files that hold exactly the logical bytes of the elements `range` one after
-/// another, as those of a tensor in pieces of whole rows. `None` if there are no such spans, or if
-/// they are too short to be copied one by one.
+/// Returns the spans of files whose bytes, one span after another, are the logical bytes of the
+/// elements `range`. A tensor in pieces of whole rows has such spans. `None` if the tensor has no
+/// such spans, or if they are too short to copy one by one.
 pub fn verbatim_spans(files: &FileSet, tensor: &Tensor, range: &Range<u64>) -> Option<Vec<Span>> {
     let (start, end) = (tensor.dtype.bytes_of(range.start)?, tensor.dtype.bytes_of(range.end)?);
     if !is_plain(tensor) {

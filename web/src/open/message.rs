@@ -77,7 +77,7 @@ pub struct OpenedCheckpoint {
     pub places: StoragePlaces,
     /// The number of quantised weights.
     pub quantised: u64,
-    /// Whether tensors hold several layers, which can be taken apart.
+    /// Whether tensors hold several layers, so that `--unstack` applies.
     pub stacked: bool,
     /// One row per leaf, in file order.
     pub rows: PackedRows,

@@ -6,7 +6,7 @@ use statelens_values::SummaryStatistics;
 /// The files or ranks that hold a checkpoint.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct StoragePlaces {
-    /// What was joined, in one line: `FSDP, 8 ranks, 291 tensors`; empty if nothing was.
+    /// A line about a joined checkpoint: `FSDP, 8 ranks, 291 tensors`. Empty for other checkpoints.
     pub line: String,
     /// Whether a part is missing.
     pub incomplete: bool,

@@ -49,7 +49,7 @@ impl Actor {
     }
 }
 
-/// Renders the line about what was joined, and the control for the colours of the tape.
+/// Renders the line about a joined checkpoint, and the control for the colours of the byte map.
 pub fn map_line(places: &StoragePlaces, by_place: bool, onchange: Callback<bool>) -> Html {
     if places.line.is_empty() && places.names.is_empty() {
         return html! {};

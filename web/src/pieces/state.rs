@@ -14,7 +14,7 @@ pub struct PieceCell {
     pub y: f64,
     pub width: f64,
     pub height: f64,
-    /// The first piece that it stands for.
+    /// The first piece in this cell.
     pub piece: u32,
 }
 
@@ -24,7 +24,7 @@ pub struct PiecePicture {
     pub width: f64,
     pub height: f64,
     pub cells: Vec<PieceCell>,
-    /// The number of pieces that each cell stands for.
+    /// The number of pieces in each cell.
     pub each: usize,
     /// Whether places and sizes are to scale; otherwise pieces are in order, one line after the
     /// other.

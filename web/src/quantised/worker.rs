@@ -136,8 +136,8 @@ pub(crate) fn noticed(open: &OpenCheckpoint) -> Vec<Noticed> {
     faults.unwrap_or_default().into_iter().map(finding).collect()
 }
 
-/// Returns the checkpoint to write: layers taken apart, quantised weights as numbers; and notes on
-/// what was done.
+/// Unstacks layers and dequantises weights, as far as the options request it. Returns the checkpoint
+/// to write, with notes for the user.
 ///
 /// # Errors
 /// The numbers of a weight are not known, or nothing is quantised.
@@ -171,8 +171,8 @@ pub(crate) fn prepared(
     Ok((edited, notes))
 }
 
-/// Returns the name and the text of the model's config without the settings of the quantisation;
-/// `None` if it has none.
+/// Returns the name and the text of the model's config without the settings of the quantisation.
+/// `None` if there is no config, or if it has no such settings.
 pub(crate) fn config(files: &FileSet) -> Option<(String, String)> {
     let config = family::worker::config_of_files(files)?;
     let mut value = family::worker::read_config(&config).ok()?;

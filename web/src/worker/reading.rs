@@ -516,23 +516,23 @@ impl RemoteStream {
 mod tests {
     use super::*;
 
-    /// Returns how often the clock is looked at, for steps that are fed these numbers of bytes.
-    fn looks(steps: impl IntoIterator<Item = usize>) -> usize {
+    /// Returns the number of reads of the clock for steps of these sizes, in bytes.
+    fn clock_reads(steps: impl IntoIterator<Item = usize>) -> usize {
         let mut pace = Pace::default();
         steps.into_iter().filter(|bytes| pace.is_due(*bytes)).count()
     }
 
     #[test]
-    fn small_tensors_share_a_look_at_the_clock() {
+    fn small_tensors_share_a_read_of_the_clock() {
         // Each is begun and fed.
         let small = std::iter::repeat_n([0, 16], 1_000).flatten();
-        assert_eq!(looks(small), 2_000 / UNCLOCKED_STEPS as usize);
+        assert_eq!(clock_reads(small), 2_000 / UNCLOCKED_STEPS as usize);
     }
 
     #[test]
     fn long_steps_are_clocked_one_by_one() {
-        assert_eq!(looks([0, 4 << 20, 0, 4 << 20, 4 << 20]), 3);
+        assert_eq!(clock_reads([0, 4 << 20, 0, 4 << 20, 4 << 20]), 3);
         // Computing between two feeds, as for singular values.
-        assert_eq!(looks([0, 16, 0, 0, 0, 16]), 2);
+        assert_eq!(clock_reads([0, 16, 0, 0, 0, 16]), 2);
     }
 }

@@ -140,8 +140,8 @@ pub(crate) async fn first_request(
     let mut tried = 0;
     loop {
         meter.check(FIRST as u64, host)?;
-        // The Hub is asked without a range, because an address that it gives for a range serves that
-        // range only.
+        // The request to the Hub has no range, because an address that it returns for a range serves
+        // that range only.
         let target = match &server.hub {
             None => url.clone(),
             Some(hub) => match hub.locate(&url).await {

@@ -141,7 +141,7 @@ fn pickled_values_are_those_of_the_library() {
                 let short = |text: &str| text.trim_end_matches(".0").to_owned();
                 assert_eq!(format!("({}+{}j)", short(real), short(imaginary)), repr);
             }
-            // The manifest has a hash of what is too long to be a text.
+            // The manifest has a hash instead of a long text.
             _ if got["sha256"].is_string() => {
                 let listed = run(&store, &["ls", "s3://bucket/objects"]).ok();
                 let text = listed.lines().find(|line| line.starts_with(key)).unwrap();

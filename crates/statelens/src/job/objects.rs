@@ -1,5 +1,5 @@
 //! Output in an object store: each object is one multipart upload, whose parts several tasks send.
-//! Once the objects are complete, all their bytes are read back and compared with what was sent.
+//! Reads complete objects back, and compares the CRC-32C of each part with that of the sent bytes.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;

@@ -321,7 +321,7 @@ fn verification_compares_headers_sizes_and_frames() {
     }
 }
 
-/// An object that answers for its header only while another is asked, too.
+/// An object whose header is available only after a request for another header.
 #[derive(Debug)]
 struct Waiting(Arc<(Mutex<u64>, Condvar)>);
 
@@ -343,7 +343,7 @@ impl ReadAt for Waiting {
         let (count, _) =
             changed.wait_timeout_while(count, Duration::from_secs(20), |it| *it < 2).unwrap();
         match *count {
-            0 | 1 => Err(Error::io("nobody else was asked")),
+            0 | 1 => Err(Error::io("no other header was requested")),
             _ => Ok(Some(ObjectHeader { metadata: None, len: 4 })),
         }
     }
