@@ -290,11 +290,14 @@ mod tests {
         let nan = f32::NAN.to_le_bytes();
         let half = 0x7c00u16.to_le_bytes();
         let sound = [0xff, 0x7f, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+        let half_nan = [0x01, 0x7c];
         let mut bad = sound;
         bad[10..14].copy_from_slice(&nan);
         bad[16..18].copy_from_slice(&half);
         // One element, although two of its numbers are not finite.
         assert_eq!(count(outer.clone(), &[sound, bad, sound].concat()), (1, 0, Some(1)));
+        bad[16..18].copy_from_slice(&half_nan);
+        assert_eq!(count(outer.clone(), &bad), (1, 0, Some(0)));
         assert!(ElementNumbers::of(&outer).1);
         // A record can be of any size, and its fields repeat any number of times.
         let many = record(u64::MAX, vec![field("a", 0, outer.clone(), &[u64::MAX / 32])]);
