@@ -48,6 +48,8 @@
 #[macro_use]
 mod features;
 
+pub mod byte_map;
+pub mod checkpoint_list;
 pub mod compare;
 pub mod convert;
 pub mod dispatch;
@@ -60,15 +62,14 @@ pub mod links;
 pub mod matrix;
 pub mod messages;
 pub mod model_description;
+pub mod multi_select;
 pub mod open;
 pub mod page;
 pub mod palette;
-pub mod picked;
 pub mod pieces;
 pub mod plan;
 pub mod protocol;
 pub mod quantised;
-pub mod rail;
 pub mod read_as;
 pub mod repair;
 pub mod rows;
@@ -77,7 +78,6 @@ pub mod scan;
 pub mod share;
 pub mod state;
 pub mod table;
-pub mod tape;
 pub mod text;
 pub mod tree;
 pub mod treemap;

@@ -10,7 +10,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::{Error, ObjectHeader, ReadAt, Result, order, room};
+use crate::{Error, ObjectHeader, ReadAt, Result, order, try_alloc};
 
 /// Bytes cached for all files of a set together where each read is expensive. If the cache were
 /// smaller than the structure of a file, the structure would be read again and again.
@@ -98,7 +98,7 @@ impl Structure {
         let (start, end) = self.around(&mut pieces, offset, end);
         // The lock is released during the read; at worst another thread reads the same bytes.
         drop(pieces);
-        let mut bytes = room::zeros(end - start)?;
+        let mut bytes = try_alloc::zeros(end - start)?;
         self.source.read_at(start, &mut bytes)?;
         let bytes = Arc::new(bytes);
         self.cache.lock().keep(self.file, start, bytes.clone());

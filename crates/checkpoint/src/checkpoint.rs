@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::pieces::Pieces;
 use crate::{
     DictKey, Error, FileSet, Finding, FindingKind, FormatInfo, Layout, Limits, Quantizer, Result,
-    Tensor, TensorId, Text, Unfolded, Value, ValueId, room,
+    Tensor, TensorId, Text, Unfolded, Value, ValueId, try_alloc,
 };
 
 /// The beginning of a raw attribute that is not a value, but why the value can't be compared.
@@ -205,7 +205,7 @@ impl Checkpoint {
     /// Fails if there is no memory for `each` bytes per leaf. Called before code that can't report
     /// failure builds lists and tables of all leaves.
     pub fn room(&self, each: u64) -> Result<()> {
-        room::ahead(self.unfolded.leaves.saturating_mul(each))
+        try_alloc::ahead(self.unfolded.leaves.saturating_mul(each))
     }
 
     /// Returns a builder with a copy of this checkpoint, to be changed and finished with
@@ -511,7 +511,7 @@ impl Builder {
     /// Marks every value with a tensor at or below it, without recursion: finds the parents first,
     /// then marks upwards.
     fn mark_tensors(&self) -> Result<Vec<bool>> {
-        let mut parents = room::filled(NO_ID, self.values.len())?;
+        let mut parents = try_alloc::filled(NO_ID, self.values.len())?;
         for (index, value) in self.values.iter().enumerate() {
             value.each_child(|child| {
                 if let Some(parent) = parents.get_mut(child.0 as usize) {
@@ -519,7 +519,7 @@ impl Builder {
                 }
             });
         }
-        let mut holds = room::filled(false, self.values.len())?;
+        let mut holds = try_alloc::filled(false, self.values.len())?;
         for (index, value) in self.values.iter().enumerate() {
             let itself = match value {
                 Value::Link(target) => self.value(*target),

@@ -8,7 +8,7 @@ use std::slice;
 use crate::unfolded::text_len;
 use crate::{
     Checkpoint, Dict, DictClass, DictKey, Key, KeyPart, Limits, List, Result, Set, Text, Tuple,
-    Unfolded, Value, ValueId, room,
+    Unfolded, Value, ValueId, try_alloc,
 };
 
 /// A leaf of a state dict: a value that is not a container, an empty container, or a link.
@@ -118,7 +118,7 @@ impl Checkpoint {
         let mut links: HashMap<ValueId, u64> = HashMap::new();
         for value in self.values() {
             if let Value::Link(target) = value {
-                room::make_room_in_map(&mut links, 1)?;
+                try_alloc::make_room_in_map(&mut links, 1)?;
                 *links.entry(*target).or_default() += 1;
             }
         }

@@ -19,6 +19,7 @@ mod advice;
 mod cache;
 mod checkpoint;
 mod codec;
+mod display;
 mod dtype;
 mod error;
 mod finding;
@@ -41,22 +42,24 @@ mod plan;
 mod progress;
 mod rank;
 mod read_at;
-pub mod room;
 mod scratch;
 mod source;
 mod tensor;
 mod text;
+pub mod try_alloc;
 mod unfolded;
 mod value;
 pub mod varint;
 mod visible;
-mod words;
 mod workers;
 
 pub use advice::{Advice, Phrase, Setting};
 pub use cache::{BLOCK, Structure};
 pub use checkpoint::{Builder, Checkpoint, NOT_COMPARED, Replica, STORED_TYPE, has_enum};
 pub use codec::{hex, natural_order, percent_decode, percent_encode};
+pub use display::{
+    capitalised, counted, grouped, has_word, listed, shape_text, size_short, size_text,
+};
 pub use dtype::{Block, DType, Field, NumpyType};
 pub use error::{Error, ErrorKind, Result};
 pub use finding::{Finding, FindingKind, Grade, LoaderCall};
@@ -91,7 +94,4 @@ pub use value::{
     TupleClass, Value,
 };
 pub use visible::{is_hidden, visible};
-pub use words::{
-    capitalised, counted, grouped, has_word, listed, shape_text, size_short, size_text,
-};
 pub use workers::{OneThread, Workers, in_order};

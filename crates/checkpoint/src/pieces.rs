@@ -4,7 +4,7 @@
 use std::ops::{Index, IndexMut};
 use std::{slice, vec};
 
-use crate::{Limits, Result, room};
+use crate::{Limits, Result, try_alloc};
 
 /// A list stored in chunks, indexed by number.
 #[derive(Debug, Clone)]
@@ -181,11 +181,11 @@ fn room_for<T>(chunks: &mut Vec<PieceChunk<T>>, more: usize) -> Result<&mut Vec<
     if !fits {
         // The first chunk grows on demand, since most lists are small.
         let room = if chunks.is_empty() { more } else { more.max(items_of::<T>()) };
-        let items = room::vec(room as u64)?;
-        room::push(chunks, PieceChunk { items, released: 0 })?;
+        let items = try_alloc::vec(room as u64)?;
+        try_alloc::push(chunks, PieceChunk { items, released: 0 })?;
     }
     let last = chunks.len() - 1;
-    room::make_room(&mut chunks[last].items, more as u64)?;
+    try_alloc::make_room(&mut chunks[last].items, more as u64)?;
     Ok(&mut chunks[last].items)
 }
 

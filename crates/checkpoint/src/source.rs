@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use crate::cache::{BLOCK, Cache, Structure};
 use crate::memo::Memo;
-use crate::{Error, Limits, OneThread, ReadAt, Result, Scratch, Workers, room};
+use crate::{Error, Limits, OneThread, ReadAt, Result, Scratch, Workers, try_alloc};
 
 /// One file of a [`FileSet`].
 #[derive(Debug, Clone)]
@@ -397,7 +397,7 @@ impl FileSet {
     /// Reads `len` bytes from `offset`. Checks the length of the file before allocating.
     pub fn read_vec(&self, id: FileId, offset: u64, len: u64) -> Result<Vec<u8>> {
         self.check(Span { file: id, offset, len })?;
-        let mut bytes = room::zeros(len)?;
+        let mut bytes = try_alloc::zeros(len)?;
         self.read(id, offset, &mut bytes)?;
         Ok(bytes)
     }

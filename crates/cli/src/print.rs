@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use anstyle::{AnsiColor, Style};
 use serde::Serialize;
 pub(crate) use statelens::parts::checkpoint::{counted, grouped, size_text};
-use statelens::parts::checkpoint::{listed, room, visible};
+use statelens::parts::checkpoint::{listed, try_alloc, visible};
 use statelens::parts::describe::grade_word;
 use statelens::parts::values::report_json;
 use statelens::{Error, Grade};
@@ -201,7 +201,7 @@ impl TextTable {
             let is_plain = |cell: &str| cell.bytes().all(|byte| matches!(byte, b' '..=b'~'));
             let shown = |cell: String| if is_plain(&cell) { cell } else { visible(&cell) };
             let row = cells.into_iter().map(shown).collect();
-            self.lack = room::push(&mut self.rows, row).err();
+            self.lack = try_alloc::push(&mut self.rows, row).err();
         }
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use statelens_checkpoint::{
     Checksum, DType, Data, Error, FileSet, Outcomes, Plan, PlannedFile, Result, Segment, Span,
-    StoredChunk, TensorId, WrittenSegment, room,
+    StoredChunk, TensorId, WrittenSegment, try_alloc,
 };
 use statelens_tensor::crc::Summing;
 use statelens_tensor::{BUDGET, CastReport, Gather, Receive, verbatim_span, verbatim_spans};
@@ -190,7 +190,7 @@ impl Run {
         self.segment = self.segment.map(|index| index + 1);
         let offset = self.report.bytes - self.base;
         if let Some(outcomes) = self.report.outcomes.last_mut() {
-            room::push(outcomes, WrittenSegment { offset, ..WrittenSegment::default() })?;
+            try_alloc::push(outcomes, WrittenSegment { offset, ..WrittenSegment::default() })?;
         }
         let bytes = match segment {
             Segment::Bytes(bytes) => bytes,

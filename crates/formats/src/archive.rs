@@ -14,7 +14,7 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::sync::Arc;
 
 use statelens_checkpoint::{
-    Error, FileId, Layout, Limits, Packed, Packing, ReadAt, Result, Span, order, room,
+    Error, FileId, Layout, Limits, Packed, Packing, ReadAt, Result, Span, order, try_alloc,
 };
 use statelens_tensor::{crc, unpacked, unpacked_start};
 use zip::CompressionMethod;
@@ -141,13 +141,13 @@ impl Archive {
         let mut all = Vec::new();
         for index in 0..archive.len() {
             let entry = directory.entry(index).map_err(damaged)?;
-            room::make_room(&mut all, entry.name_raw().len() as u64)?;
+            try_alloc::make_room(&mut all, entry.name_raw().len() as u64)?;
             all.extend_from_slice(entry.name_raw());
         }
         let most = u64::from(u32::MAX);
         Limits::check("bytes of the names in the archive", all.len() as u64, most)?;
         let all: Arc<[u8]> = all.into();
-        let mut records = room::vec(archive.len() as u64)?;
+        let mut records = try_alloc::vec(archive.len() as u64)?;
         let mut start = 0;
         for index in 0..archive.len() {
             let entry = directory.entry(index).map_err(damaged)?;
@@ -157,7 +157,7 @@ impl Archive {
         }
         drop((archive, directory));
         bound(&mut records, end)?;
-        let mut by_name = room::collect(0..records.len() as u32)?;
+        let mut by_name = try_alloc::collect(0..records.len() as u32)?;
         by_name.sort_unstable_by_key(|index| records[*index as usize].raw_name());
         let root = String::new();
         Ok(Self {
@@ -246,7 +246,7 @@ impl Archive {
         Limits::check(&format!("bytes of {}", record.name()), record.len, limits.structure)?;
         Limits::check(&format!("bytes of {}", record.name()), record.stored, limits.structure)?;
         let start = self.start(record)?;
-        let mut stored = room::zeros(record.stored)?;
+        let mut stored = try_alloc::zeros(record.stored)?;
         self.source.read_at(start, &mut stored)?;
         let bytes = match record.method {
             Method::Stored => stored,
@@ -273,7 +273,7 @@ impl Archive {
             other => return Err(unreadable(record, other.problem())),
         };
         Limits::check(&format!("bytes of {}", record.name()), most, Limits::default().structure)?;
-        let mut stored = room::zeros(most)?;
+        let mut stored = try_alloc::zeros(most)?;
         self.source.read_at(start, &mut stored)?;
         Ok(match packing {
             None => stored,
@@ -419,7 +419,7 @@ pub(crate) fn is_array(name: &[u8]) -> bool {
 
 /// Sets the bound of every record. Fails if records overlap.
 fn bound(records: &mut [Record], end: u64) -> Result<()> {
-    let mut order: Vec<u32> = room::collect(0..records.len() as u32)?;
+    let mut order: Vec<u32> = try_alloc::collect(0..records.len() as u32)?;
     order::by_key(&mut order, |index| records[*index as usize].header);
     for (place, index) in order.iter().enumerate() {
         let next = order.get(place + 1).map_or(end, |next| records[*next as usize].header);

@@ -39,13 +39,11 @@ mod checksums;
 #[cfg(test)]
 mod counted;
 mod crc;
-mod damage;
 #[cfg(test)]
 mod damaged_copies;
 pub mod dcp;
 pub mod deepspeed;
 pub mod flax;
-mod foreign;
 mod format;
 pub mod fsdp;
 pub mod gguf;
@@ -53,6 +51,8 @@ pub mod hdf5;
 mod joined;
 pub mod keras;
 pub mod manifest;
+mod missing_dtypes;
+mod not_a_checkpoint;
 pub mod numpy;
 mod object_text;
 mod one_rank;
@@ -66,13 +66,13 @@ mod section;
 pub mod sets;
 mod shards;
 mod snippet;
-mod stray;
+mod source_damage;
 mod tar;
 mod template;
 pub mod tensorflow;
 pub mod torch;
-mod unread;
-mod untyped;
+mod unreadable_parts;
+mod unsupported;
 mod views;
 
 use std::sync::Arc;
@@ -85,6 +85,8 @@ pub use format::{
     formats, markdown, object_writings, short_list, writing, writing_for_name, writing_of,
     writings,
 };
+pub use missing_dtypes::{is_untyped, untyped, update_untyped};
+pub use not_a_checkpoint::{STAND_IN, explaining_file, has_known_extension, is_named_as_weights};
 pub use probe::{Probe, Score};
 pub use scan::{scan, scan_file, scan_on, scan_set};
 pub use shards::Shards;
@@ -94,8 +96,6 @@ use statelens_checkpoint::{
 };
 pub use statelens_pickle::ScanOptions;
 use statelens_tensor::Slice;
-pub use stray::{STAND_IN, explaining_file, has_known_extension, is_named_as_weights};
-pub use untyped::{is_untyped, untyped, update_untyped};
 
 /// The built-in formats, in display order. Where scores are equal, the first one opens the file.
 pub static FORMATS: &[&Format] = &[
@@ -138,8 +138,8 @@ pub fn open(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Res
     checkpoint.findings.extend(unfolds(&checkpoint, limits));
     checkpoint.findings.extend(untyped(&checkpoint));
     checkpoint.findings.extend(one_rank::finding(&checkpoint));
-    checkpoint.findings.extend(stray::impostors(&checkpoint));
-    checkpoint.findings.extend(damage::of_root(&checkpoint));
+    checkpoint.findings.extend(not_a_checkpoint::impostors(&checkpoint));
+    checkpoint.findings.extend(source_damage::of_root(&checkpoint));
     Ok(checkpoint)
 }
 
@@ -192,7 +192,7 @@ pub(crate) fn open_one(
         }
         None => match archives::packed_tar(&files, progress)? {
             Some(error) => Err(error),
-            None => Err(stray::explain(&probe)),
+            None => Err(not_a_checkpoint::explain(&probe)),
         },
     }
 }
@@ -257,7 +257,7 @@ pub(crate) fn plan_by(
     let left_out: Vec<Loss> = others
         .filter_map(|format| format.left_out.and_then(|left_out| left_out(&source)))
         .collect();
-    let (damage, unlisted) = (damage::lost(&source), stray::unlisted(&source));
+    let (damage, unlisted) = (source_damage::lost(&source), not_a_checkpoint::unlisted(&source));
     let mut plan = plan(source)?;
     plan.losses.splice(..0, expanded);
     plan.losses.extend(damage);

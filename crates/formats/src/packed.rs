@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use flate2::read::{DeflateDecoder, MultiGzDecoder, ZlibDecoder};
-use statelens_checkpoint::{Error, ReadAt, Result, room};
+use statelens_checkpoint::{Error, ReadAt, Result, try_alloc};
 
 use crate::section::{Section, SectionStream, exactly, some};
 
@@ -257,7 +257,7 @@ pub(crate) fn unpack(
 
 /// Returns the underlying error if it is a lack of memory.
 pub(crate) fn no_memory(error: &io::Error) -> Option<&Error> {
-    error.get_ref()?.downcast_ref::<Error>().filter(|error| error.code() == room::CODE)
+    error.get_ref()?.downcast_ref::<Error>().filter(|error| error.code() == try_alloc::CODE)
 }
 
 /// Reads until there are `most` bytes or the input ends. Bytes read before an error are kept.
@@ -268,7 +268,7 @@ pub(crate) fn fill(reader: &mut dyn Read, bytes: &mut Vec<u8>, most: u64) -> io:
         match reader.read(&mut piece[..rest]) {
             Ok(0) => break,
             Ok(read) => {
-                room::make_room(bytes, read as u64).map_err(io::Error::other)?;
+                try_alloc::make_room(bytes, read as u64).map_err(io::Error::other)?;
                 bytes.extend_from_slice(&piece[..read]);
                 if bytes.len() > 64 << 10 {
                     piece.resize(64 << 10, 0);
@@ -291,7 +291,7 @@ fn read_to_the_error(again: &mut dyn Read, bytes: &mut Vec<u8>, most: u64) {
     }
     let mut byte = [0];
     while (bytes.len() as u64) < most && matches!(again.read(&mut byte), Ok(1)) {
-        if room::make_room(bytes, 1).is_err() {
+        if try_alloc::make_room(bytes, 1).is_err() {
             return;
         }
         bytes.push(byte[0]);

@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use statelens_checkpoint::{Error, ReadAt, Result, room};
+use statelens_checkpoint::{Error, ReadAt, Result, try_alloc};
 
 /// `len` bytes of another source from `start`.
 #[derive(Debug, Clone)]
@@ -72,7 +72,7 @@ impl Read for SectionStream {
             let len = self.piece.min(self.part.len - self.at);
             self.piece = PIECE.min(self.piece * 2);
             let more = len.saturating_sub(self.buffer.len() as u64);
-            room::make_room(&mut self.buffer, more).map_err(io::Error::other)?;
+            try_alloc::make_room(&mut self.buffer, more).map_err(io::Error::other)?;
             self.buffer.resize(len as usize, 0);
             self.part.read_at(self.at, &mut self.buffer).map_err(io::Error::other)?;
             self.at += len;
@@ -90,7 +90,7 @@ impl Read for SectionStream {
 /// Reads up to `len` bytes from `at`, fewer at the end of the source.
 pub(crate) fn some(source: &dyn ReadAt, at: u64, len: u64) -> Result<Vec<u8>> {
     let len = len.min(source.len().saturating_sub(at));
-    let mut bytes = room::zeros(len)?;
+    let mut bytes = try_alloc::zeros(len)?;
     if len > 0 {
         source.read_at(at, &mut bytes)?;
     }

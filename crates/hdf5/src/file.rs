@@ -25,7 +25,7 @@ use hdf5_reader::messages::{
 use hdf5_reader::superblock::Superblock;
 use statelens_checkpoint::{
     Error, ErrorKind, FileId, FileSet, Interner, Limits, Progress, Recent, Result, Text, order,
-    room,
+    try_alloc,
 };
 
 use crate::datatype::Datatype;
@@ -621,7 +621,7 @@ impl Groups {
 
 /// Returns the positions of links, sorted by name and then by position.
 fn by_name(links: &[Link]) -> Result<Vec<u32>> {
-    let mut names = room::collect(0..links.len() as u32)?;
+    let mut names = try_alloc::collect(0..links.len() as u32)?;
     names.sort_unstable_by_key(|index| (links[*index as usize].name.as_bytes(), *index));
     Ok(names)
 }

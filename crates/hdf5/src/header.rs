@@ -11,7 +11,7 @@ use hdf5_reader::Storage;
 use hdf5_reader::checksum::jenkins_lookup3;
 use hdf5_reader::messages::shared::SharedMessage;
 use hdf5_reader::messages::{MSG_CONTINUATION, MSG_NIL, continuation, shared};
-use statelens_checkpoint::{Error, Limits, Result, room};
+use statelens_checkpoint::{Error, Limits, Result, try_alloc};
 
 use crate::source::Source;
 
@@ -166,7 +166,7 @@ impl MessageWalk<'_> {
         self.spend(start, len)?;
         let mut count = 0;
         let bytes = self.source.bytes(start, len)?;
-        room::make_room(&mut self.messages.bodies, bytes.len() as u64)?;
+        try_alloc::make_room(&mut self.messages.bodies, bytes.len() as u64)?;
         let mut rest = &*bytes;
         while let [k0, k1, s0, s1, flags, _, _, _, tail @ ..] = rest {
             let size = usize::from(u16::from_le_bytes([*s0, *s1]));

@@ -10,7 +10,7 @@ use hdf5_reader::checksum::jenkins_lookup3;
 use hdf5_reader::fractal_heap::{FractalHeap, FractalHeapDirectBlockCache};
 use hdf5_reader::io::Cursor;
 use hdf5_reader::local_heap::LocalHeap;
-use statelens_checkpoint::{Error, Limits, Result, Text, order, room};
+use statelens_checkpoint::{Error, Limits, Result, Text, order, try_alloc};
 
 use crate::block::{BlockContext as Sealed, little};
 use crate::decode::text;
@@ -270,7 +270,7 @@ fn huge_objects(
         collect_btree_v2_records_storage(source, &header, offset, length, None, &[], None)
             .map_err(from_reader)
             .map_err(at)?;
-    let mut listed = room::vec(records.len() as u64)?;
+    let mut listed = try_alloc::vec(records.len() as u64)?;
     listed.extend(records.into_iter().filter_map(|record| match record {
         BTreeV2Record::HugeIndirectNonFiltered { address, length, object_id } => {
             Some((object_id, address, length))

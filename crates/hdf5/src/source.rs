@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use hdf5_reader::io::Cursor;
 use hdf5_reader::{Storage, StorageBuffer};
-use statelens_checkpoint::{Error, Limits, ReadAt, Result, Structure, room};
+use statelens_checkpoint::{Error, Limits, ReadAt, Result, Structure, try_alloc};
 
 use crate::error::{from_reader, to_reader};
 
@@ -79,7 +79,7 @@ impl Source {
         let bytes = self.bytes(address, len)?;
         Ok(match self.inner.is_kept_whole() {
             true => bytes,
-            false => StorageBuffer::from_vec(room::copied(&bytes)?),
+            false => StorageBuffer::from_vec(try_alloc::copied(&bytes)?),
         })
     }
 
@@ -149,7 +149,7 @@ impl Storage for Source {
         if from + len <= piece.len() {
             return StorageBuffer::from_shared_owner(piece, from, len);
         }
-        let mut bytes = room::zeros(len as u64).map_err(to_reader)?;
+        let mut bytes = try_alloc::zeros(len as u64).map_err(to_reader)?;
         self.inner.read_at(start, &mut bytes).map_err(to_reader)?;
         Ok(StorageBuffer::from_vec(bytes))
     }

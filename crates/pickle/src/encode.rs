@@ -5,7 +5,7 @@
 //! Everything except the methods marked *protocol 4* is within protocol 2 and accepted by
 //! `torch.load(weights_only=True)`.
 
-use statelens_checkpoint::{Error, Global, Int, Result, Text, room};
+use statelens_checkpoint::{Error, Global, Int, Result, Text, try_alloc};
 
 use crate::opcode as op;
 
@@ -232,7 +232,7 @@ impl Encoder {
         let len = u32::try_from(bytes.len())
             .map_err(|_| Error::refused("a string of 4 GiB or more can't be pickled here"))?;
         // Pickles grow mainly by texts, so the other opcodes only need some extra room.
-        room::make_room(&mut self.out, u64::from(len) + 1_024)?;
+        try_alloc::make_room(&mut self.out, u64::from(len) + 1_024)?;
         self.out.push(op::BINUNICODE);
         self.out.extend(len.to_le_bytes());
         self.out.extend(bytes);

@@ -5,7 +5,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use statelens_checkpoint::pieces::{Pieces, Slices};
-use statelens_checkpoint::{Error, Form, Global, Int, Limits, Result, Text, room};
+use statelens_checkpoint::{Error, Form, Global, Int, Limits, Result, Text, try_alloc};
 
 use crate::opcode::OpcodeSet;
 
@@ -397,7 +397,7 @@ impl Pickle {
     pub(crate) fn more_mut(&mut self, id: NodeId) -> Result<Option<&mut More>> {
         let Some(Node::Object(call)) = self.nodes.get_mut(id.0 as usize) else { return Ok(None) };
         if call.more == 0 {
-            room::push(&mut self.more, More::NOTHING)?;
+            try_alloc::push(&mut self.more, More::NOTHING)?;
             // There are at most as many as objects, whose numbers have 32 bits.
             call.more = self.more.len() as u32;
         }

@@ -8,7 +8,7 @@ mod stack;
 
 use std::collections::HashMap;
 
-use statelens_checkpoint::{Error, ErrorKind, Form, Global, Int, Limits, Result, Text, room};
+use statelens_checkpoint::{Error, ErrorKind, Form, Global, Int, Limits, Result, Text, try_alloc};
 
 use self::input::Input;
 use self::memo::Memo;
@@ -159,7 +159,7 @@ impl Machine<'_> {
             op::FRAME => self.frame(offset),
             op::MARK => {
                 self.bound_stack()?;
-                room::push(&mut self.marks, self.stack.len())
+                try_alloc::push(&mut self.marks, self.stack.len())
             }
             op::POP => self.pop_opcode(),
             op::POP_MARK => self.pop_mark().map(drop),
@@ -527,7 +527,7 @@ enum Adding {
 }
 
 fn add_all<T: Clone>(to: &mut Vec<T>, items: &[T]) -> Result<()> {
-    room::make_room(to, items.len() as u64)?;
+    try_alloc::make_room(to, items.len() as u64)?;
     to.extend_from_slice(items);
     Ok(())
 }
@@ -535,7 +535,7 @@ fn add_all<T: Clone>(to: &mut Vec<T>, items: &[T]) -> Result<()> {
 /// Returns pairs of keys and values, and whether the last key has no value.
 fn pairs(items: &[NodeId]) -> Result<(Vec<(NodeId, NodeId)>, bool)> {
     let (pairs, rest) = items.as_chunks::<2>();
-    let pairs = room::collect(pairs.iter().map(|[key, value]| (*key, *value)))?;
+    let pairs = try_alloc::collect(pairs.iter().map(|[key, value]| (*key, *value)))?;
     Ok((pairs, !rest.is_empty()))
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use pyo3::exceptions::{PyOverflowError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyByteArray, PyEllipsis, PySlice, PyTuple};
-use statelens::parts::checkpoint::room;
+use statelens::parts::checkpoint::try_alloc;
 use statelens::{Axis, DType, Error, Slice, Tensor};
 
 use crate::dtype::numpy_only;
@@ -84,14 +84,14 @@ impl NativeTensor {
     /// The file on disk that has the bytes that `read` returns, and their offset; `None` if no
     /// file has them.
     fn in_file(&self, py: Python<'_>) -> PyResult<Option<(NativeFile, u64)>> {
-        let found = room::ahead(self.0.nbytes()).and_then(|()| self.0.in_file());
+        let found = try_alloc::ahead(self.0.nbytes()).and_then(|()| self.0.in_file());
         let found = found.map_err(|error| raised(py, &error))?;
         Ok(found.map(|(file, offset)| (NativeFile(file), offset)))
     }
 
     /// Reads the elements in C order, little-endian, into new memory.
     fn read<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyByteArray>> {
-        let len = room::ahead(self.0.nbytes())
+        let len = try_alloc::ahead(self.0.nbytes())
             .and_then(|()| {
                 let large = |_| Error::limit("the tensor is larger than the address space");
                 usize::try_from(self.0.nbytes()).map_err(large)

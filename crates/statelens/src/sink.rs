@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::{fs, io};
 
-use statelens_checkpoint::{Error, FileSet, ReadAt, Result, Span, grouped, room};
+use statelens_checkpoint::{Error, FileSet, ReadAt, Result, Span, grouped, try_alloc};
 use statelens_tensor::Receive;
 
 use crate::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
@@ -253,7 +253,7 @@ impl WriterThreads {
 
 impl Buffer {
     fn new() -> Result<Self> {
-        let bytes = room::zeros((PIECE + ALIGNMENT) as u64)?;
+        let bytes = try_alloc::zeros((PIECE + ALIGNMENT) as u64)?;
         let start = bytes.as_ptr().align_offset(ALIGNMENT).min(ALIGNMENT);
         Ok(Self { bytes, start })
     }

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use statelens_checkpoint::numbers::pattern;
 use statelens_checkpoint::{
-    Checkpoint, Error, Leaf, Progress, Result, TensorId, Value, room, separator,
+    Checkpoint, Error, Leaf, Progress, Result, TensorId, Value, separator, try_alloc,
 };
 use statelens_values::weights::{Noticed, Survey, TensorOutcome};
 use statelens_values::{Histogram, Json, Scale, Statistics, Summary, fields, statistics_fields};
@@ -280,7 +280,7 @@ impl<'a> MeasuredTensors<'a> {
         match found {
             TensorOutcome::Without(why) => self.without.push((key, why)),
             TensorOutcome::Unread(why) => self.failed.push((key, why)),
-            TensorOutcome::Hash(hash) => drop(room::insert(&mut self.hashes, id, hash)?),
+            TensorOutcome::Hash(hash) => drop(try_alloc::insert(&mut self.hashes, id, hash)?),
             TensorOutcome::Lines(_) => {}
             TensorOutcome::Read(summary) => {
                 let of = summary.statistics();
@@ -288,7 +288,7 @@ impl<'a> MeasuredTensors<'a> {
                 if (self.options.keep)(&of) {
                     self.add_to_groups(leaf, &summary);
                 }
-                room::insert(&mut self.tensors, id, MeasuredTensor { of, histogram })?;
+                try_alloc::insert(&mut self.tensors, id, MeasuredTensor { of, histogram })?;
             }
         }
         Ok(())

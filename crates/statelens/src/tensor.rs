@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use statelens_checkpoint::{
     self as core, DType, Error, ErrorKind, FileSet, Layout, Progress, Result, Span, TensorId,
-    Unwatched, room,
+    Unwatched, try_alloc,
 };
 use statelens_remote::{Meter, MeteredCall};
 use statelens_tensor::{BUFFER, Cast, drain, has_floats, numbers, verbatim_span};
@@ -94,7 +94,7 @@ impl Tensor {
     pub fn read<T: Element>(&self) -> Result<Vec<T>> {
         let _call = self.call();
         let size = T::DTYPE.itemsize().max(1) as usize;
-        let mut values = room::vec(self.numel())?;
+        let mut values = try_alloc::vec(self.numel())?;
         let as_this = core::Tensor { dtype: T::DTYPE, ..self.tensor.clone() };
         let mut begun: Vec<u8> = Vec::new();
         let report = drain(&self.files, &as_this, BUFFER, &mut Unwatched, &mut |mut bytes| {
@@ -165,7 +165,7 @@ impl Tensor {
 
     /// Reads all its bytes in C order, little-endian, in its own dtype.
     pub fn bytes(&self) -> Result<Vec<u8>> {
-        let mut all = room::zeros(self.nbytes())?;
+        let mut all = try_alloc::zeros(self.nbytes())?;
         self.read_into(&mut all, &mut Unwatched)?;
         Ok(all)
     }

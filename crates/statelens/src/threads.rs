@@ -2,7 +2,7 @@
 
 use std::thread::Builder;
 
-use statelens_checkpoint::{Error, Result, room};
+use statelens_checkpoint::{Error, Result, try_alloc};
 
 /// Memory that a thread takes when it starts, in bytes: a stack, a signal stack, and the
 /// allocator's share. A failure to allocate these can't be reported, so it is checked beforehand.
@@ -10,7 +10,7 @@ const THREAD: u64 = 4 << 20;
 
 /// Returns a builder for a thread, if the system has memory for one.
 pub(crate) fn thread() -> Result<Builder> {
-    room::ahead(THREAD)?;
+    try_alloc::ahead(THREAD)?;
     Ok(Builder::new())
 }
 

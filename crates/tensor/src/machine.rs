@@ -2,7 +2,7 @@
 
 use std::ops::DerefMut;
 
-use statelens_checkpoint::{Error, FileSet, Progress, Result, Span, room};
+use statelens_checkpoint::{Error, FileSet, Progress, Result, Span, try_alloc};
 
 pub type Out<'a> = dyn FnMut(&[u8]) -> Result<()> + 'a;
 
@@ -101,7 +101,7 @@ impl Buffer {
         files.check(span)?;
         let len = span.len.min(self.size as u64) as usize;
         if self.bytes.len() < len {
-            self.bytes = room::zeros(len as u64)?;
+            self.bytes = try_alloc::zeros(len as u64)?;
         }
         files.read(span.file, span.offset, &mut self.bytes[..len])?;
         Ok(&self.bytes[..len])
@@ -118,7 +118,7 @@ pub fn drive(
         match machine.need() {
             Need::Feed(span) => match buffer.read(machine.files(), span) {
                 Ok(bytes) => machine.feed(bytes)?,
-                Err(error) if error.code() == room::CODE => return Err(error),
+                Err(error) if error.code() == try_alloc::CODE => return Err(error),
                 Err(error) => machine.unread(error)?,
             },
             Need::Step => machine.step()?,

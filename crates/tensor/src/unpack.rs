@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use flate2::{Decompress, FlushDecompress};
 use ruzstd::decoding::{FrameDecoder, StreamingDecoder};
-use statelens_checkpoint::{Error, Packed, Packing, Result, Span, room};
+use statelens_checkpoint::{Error, Packed, Packing, Result, Span, try_alloc};
 
 use crate::{Need, Out};
 
@@ -92,7 +92,7 @@ impl Unpack {
         self.rest.offset += bytes.len() as u64;
         self.rest.len -= bytes.len() as u64;
         if let Decoder::Lzma(stored) = &mut self.decoder {
-            room::make_room(stored, bytes.len() as u64)?;
+            try_alloc::make_room(stored, bytes.len() as u64)?;
             stored.extend_from_slice(bytes);
             return match self.rest.len {
                 0 => self.lzma(out),
@@ -287,7 +287,7 @@ fn lzma(stored: &[u8], len: u64) -> Result<std::io::Result<lzma_rust2::LzmaReade
         return Err(Error::limit(format!("an LZMA stream with a dictionary of {used} bytes"))
             .expected(format!("at most {MAX_DICTIONARY}")));
     }
-    room::ahead(used.into())?;
+    try_alloc::ahead(used.into())?;
     Ok(lzma_rust2::LzmaReader::new_with_props(rest, len, *properties, used, None))
 }
 
@@ -298,7 +298,7 @@ fn lzma(stored: &[u8], len: u64) -> Result<std::io::Result<lzma_rust2::LzmaReade
 pub fn unpacked(packing: Packing, stored: &[u8], len: u64) -> Result<Option<Vec<u8>>> {
     let mut bytes = Vec::new();
     // Deflate expands one byte to at most 1,032; a larger claim reserves no memory in advance.
-    room::make_room(&mut bytes, len.min((stored.len() as u64).saturating_mul(1040)))?;
+    try_alloc::make_room(&mut bytes, len.min((stored.len() as u64).saturating_mul(1040)))?;
     let limit = len.saturating_add(1);
     let done = match packing {
         Packing::Deflate => {

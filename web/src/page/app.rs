@@ -52,7 +52,7 @@ use crate::share::page::{ShareSheet, use_link_of_page};
 use crate::state::fmt;
 use crate::state::task::Task;
 use crate::values::page::use_values_panel;
-use crate::{compare, folder_check, open, rail, run_folder};
+use crate::{checkpoint_list, compare, folder_check, open, run_folder};
 
 /// The root component.
 #[component]
@@ -88,7 +88,7 @@ pub fn App() -> Html {
     compare::page::use_compare(&model, &actor);
     compare::page::use_quantised_pair(&model, &actor);
     run_folder::page::use_run(&model, &actor);
-    rail::page::use_rail(&model, &actor);
+    checkpoint_list::page::use_rail(&model, &actor);
     folder_check::page::use_folder_check(&model, &actor);
     use_title(&model);
     use_open_name(&model);

@@ -5,14 +5,14 @@ use std::rc::Rc;
 use statelens_checkpoint::Grade;
 use yew::prelude::*;
 
+use crate::checkpoint_list::page::RailPane;
+use crate::checkpoint_list::state::Rail;
 use crate::open::message::FetchConsent;
 use crate::page::drop::DroppedFile;
 use crate::page::fetch_limit;
 use crate::page::marks::{Copy, cap, logo, prose, severity};
 use crate::page::model::actor::Actor;
 use crate::protocol::error::{ErrorKind, ErrorText};
-use crate::rail::page::RailPane;
-use crate::rail::state::Rail;
 use crate::state::fmt;
 use crate::text::place;
 

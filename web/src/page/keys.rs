@@ -13,7 +13,7 @@ use crate::page::model::{PageModel, Screen, Sheet};
 use crate::protocol::job::JobKind;
 use crate::state::fmt;
 use crate::state::work::OpenWork;
-use crate::{compare, matrix, rail, run_folder, share, treemap};
+use crate::{checkpoint_list, compare, matrix, run_folder, share, treemap};
 
 /// Handles the window's key events.
 #[hook]
@@ -84,7 +84,7 @@ fn press(model: &PageModel, actor: &Actor, event: &KeyboardEvent) -> bool {
             };
         }
         "[" | "]" if matches!(model.screen, Screen::Work | Screen::Error) => {
-            return rail::page::step_file(model, actor, key == "]");
+            return checkpoint_list::page::step_file(model, actor, key == "]");
         }
         _ if model.screen != Screen::Work => return false,
         key if matrix::page::press(model, actor, key, event.shift_key()) => {}

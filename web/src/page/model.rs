@@ -12,6 +12,7 @@ use statelens_compare::folder::FolderReport;
 use statelens_recipes::inference::stem;
 use yew::prelude::*;
 
+use crate::checkpoint_list::state::Rail;
 use crate::compare::model::ComparisonState;
 use crate::convert::state::Conversion;
 use crate::inspector::message::{FormattedValues, RowDetails};
@@ -24,7 +25,6 @@ use crate::page::drop::DroppedFile;
 use crate::page::model::actor::Actor;
 use crate::protocol::error::ErrorText;
 use crate::protocol::job::JobKind;
-use crate::rail::state::Rail;
 use crate::read_as::message::ReadAs;
 use crate::run_folder::model::RunView;
 use crate::share::message::SharedSummary;

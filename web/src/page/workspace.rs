@@ -8,6 +8,10 @@ use statelens_checkpoint::{Grade, visible};
 use statelens_describe::FileGrade;
 use yew::prelude::*;
 
+use crate::byte_map::page::TapeView;
+use crate::byte_map::state::{neighbour_row, row_at};
+use crate::checkpoint_list::page::RailPane;
+use crate::checkpoint_list::state::Rail;
 use crate::filter::page::terms::{Example, examples};
 use crate::filter::page::{FilterMenu, suggestion, term_id, underlined};
 use crate::inspector::message::{FormattedValues, RowDetails};
@@ -29,16 +33,12 @@ use crate::page::model::actor::Actor;
 use crate::page::model::{Sheet, Tab};
 use crate::page::panes::{Pane, PaneEdge};
 use crate::pieces::page::map_line;
-use crate::rail::page::RailPane;
-use crate::rail::state::Rail;
 use crate::read_as::page::ReadAsChoice;
 use crate::state::fmt;
 use crate::state::task::Task;
 use crate::state::work::OpenWork;
 use crate::table::page::TablePane;
 use crate::table::state::Column;
-use crate::tape::page::TapeView;
-use crate::tape::state::{neighbour_row, row_at};
 use crate::text::title;
 use crate::tree::page::TreePane;
 use crate::treemap::page::TreemapPane;
@@ -46,7 +46,7 @@ use crate::treemap::state::TreemapView;
 use crate::values::message::ScanReport;
 use crate::values::model::ValuesPanel;
 use crate::verify::message::VerifyReport;
-use crate::{picked, values, verify};
+use crate::{multi_select, values, verify};
 
 #[derive(Properties, PartialEq)]
 pub struct WorkspaceProps {
@@ -164,7 +164,7 @@ pub fn Workspace(props: &WorkspaceProps) -> Html {
                     } else {
                         <FilterBar work={work.clone()} />
                         <TablePane work={work.clone()} />
-                        { picked::page::strip(&actor, work, &props.oncompare) }
+                        { multi_select::page::strip(&actor, work, &props.oncompare) }
                     }
                     // Findings that arrive after opening are shown below, so that they don't move
                     // the rows.

@@ -10,11 +10,11 @@ use statelens_tensor::{Machine as _, numbers};
 use statelens_values::weights::{Survey, TensorOutcome};
 use wasm_bindgen::JsValue;
 
+use crate::byte_map::state::takes_room;
 use crate::pieces::message::{
     MISSING, PieceRequest, PieceStatistics, StoragePlaces, TensorPiece, TensorPieces,
 };
 use crate::rows::Row;
-use crate::tape::state::takes_room;
 use crate::worker::job::Job;
 use crate::worker::opened::OpenCheckpoint;
 use crate::worker::places::PlaceIndex;

@@ -12,20 +12,20 @@ use statelens_checkpoint::{Grade, order, separator};
 use statelens_describe::fold::{Sums, Trie, sums};
 use statelens_values::weights::Noticed;
 
+use crate::byte_map::state::{StateShare, TapeMark, TapeMarkKind, takes_room};
 use crate::filter::state::Filter;
 use crate::filter::state::search::{Search, SearchText};
+use crate::multi_select::state::PickedRows;
 use crate::open::message::OpenedCheckpoint;
-use crate::picked::state::PickedRows;
 use crate::pieces::message::StoragePlaces;
 use crate::rows::Row;
 use crate::state::dtype::DTypeFamily;
 use crate::state::work::layers::layer_starts;
 use crate::table::state::fit::{ColumnWidths, FittingColumns, KeyLines, KeyWidths};
 use crate::table::state::{Column, DEFAULT_COLUMNS, Fold, SortedRows, Table, TableLine, TableView};
-use crate::tape::state::{StateShare, TapeMark, TapeMarkKind, takes_room};
 use crate::tree::state::Tree;
 use crate::values::message::RowStatistics;
-use crate::{tape, tree};
+use crate::{byte_map, tree};
 
 /// With more top-level keys, these are the keys of a flat dict rather than states.
 const MAX_STATES: usize = 100;
@@ -152,9 +152,9 @@ impl OpenWork {
         let table = Table::new(&rows, &trie, &all, &view, None);
         let toggled = HashSet::new();
         let tree = Tree::new(&trie, &families, &toggled);
-        let starts = tape::state::starts(&rows);
+        let starts = byte_map::state::starts(&rows);
         let layers = layer_starts(&table, &trie, &starts);
-        let missing = tape::state::missing(&rows, &starts);
+        let missing = byte_map::state::missing(&rows, &starts);
         let states = match trie.children(0) {
             many if many.len() > MAX_STATES => Vec::new(),
             few => {
@@ -168,7 +168,7 @@ impl OpenWork {
             opened_grave: opened.findings.iter().any(|one| one.grade != Grade::Note),
             opened: Rc::new(opened),
             sums: sums(&rows),
-            parts: Rc::new(tape::state::parts(&rows, dot)),
+            parts: Rc::new(byte_map::state::parts(&rows, dot)),
             starts: Rc::new(starts),
             missing: Rc::new(missing),
             marks: Rc::default(),

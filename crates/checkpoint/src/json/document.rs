@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::{Interner, Limits, Result, Text, float_repr, room};
+use crate::{Interner, Limits, Result, Text, float_repr, try_alloc};
 
 use super::node::{Id, JsonNode};
 use super::parser::Parser;
@@ -51,7 +51,7 @@ impl Document {
             Limits::check("values in one JSON text", nodes.len() as u64 + 1, MAX_NODES)?;
             let id =
                 Id(u32::try_from(nodes.len()).map_err(|_| parser.bad("more values than fit"))?);
-            room::push(&mut nodes, node)?;
+            try_alloc::push(&mut nodes, node)?;
             if let Some(parent) = open.last() {
                 match (nodes.get_mut(parent.0 as usize), name.take()) {
                     (Some(JsonNode::Array(items)), _) => items.push(id),

@@ -4,7 +4,7 @@
 //! and torch's reader also use the length, and reject an archive that is shorter than the claimed
 //! length of its directory. See PKWARE's appnote, 4.3.14 to 4.3.16.
 
-use statelens_checkpoint::{Error, ReadAt, Result, Span, room};
+use statelens_checkpoint::{Error, ReadAt, Result, Span, try_alloc};
 
 /// The end record without its comment, the Zip64 end record before it, and the locator of the
 /// latter.
@@ -34,13 +34,13 @@ pub(super) fn check(source: &dyn ReadAt, archive: Span, start: u64) -> Result<()
 /// for an entry, which takes at least 75 bytes in the file.
 pub(super) fn room(source: &dyn ReadAt, archive: Span) -> Result<()> {
     let size = size(source, archive)?.filter(|size| *size <= archive.len);
-    room::ahead(size.unwrap_or(0).saturating_mul(5))
+    try_alloc::ahead(size.unwrap_or(0).saturating_mul(5))
 }
 
 /// Returns the claimed length of the directory, or `None` if there is no end record.
 pub(super) fn size(source: &dyn ReadAt, archive: Span) -> Result<Option<u64>> {
     let within = (LARGE_LEN + LOCATOR_LEN + END_LEN + MAX_COMMENT).min(archive.len);
-    let mut tail = room::zeros(within)?;
+    let mut tail = try_alloc::zeros(within)?;
     source.read_at(archive.offset + (archive.len - within), &mut tail)?;
     let Some(at) = tail.windows(END.len()).rposition(|bytes| bytes == END) else {
         return Ok(None);

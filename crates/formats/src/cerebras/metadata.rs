@@ -8,7 +8,7 @@
 use std::collections::{HashMap, HashSet};
 
 use statelens_checkpoint::json::{Document, Id, JsonNode};
-use statelens_checkpoint::{ByteOrder, DType, Error, Result, Text, numel, room};
+use statelens_checkpoint::{ByteOrder, DType, Error, Result, Text, numel, try_alloc};
 
 use super::rtfx;
 
@@ -363,11 +363,11 @@ impl Parser<'_> {
                 opcode::MARK if dict && batch.is_none() && pending.is_empty() => batch = Some(()),
                 opcode::SHORT_BINUNICODE if dict => {
                     let len = self.byte()?;
-                    room::push(&mut pending, self.text(start, len.into())?)?;
+                    try_alloc::push(&mut pending, self.text(start, len.into())?)?;
                 }
                 opcode::BINUNICODE if dict => {
                     let len = u32::from_le_bytes(self.array()?);
-                    room::push(&mut pending, self.text(start, len as usize)?)?;
+                    try_alloc::push(&mut pending, self.text(start, len as usize)?)?;
                 }
                 opcode::BINFLOAT if dict => {
                     pending.push(Entry::Float(f64::from_be_bytes(self.array()?)));

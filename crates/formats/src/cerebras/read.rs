@@ -13,12 +13,12 @@ use std::rc::Rc;
 use statelens_checkpoint::{
     Builder, Checkpoint, DType, Dict, Error, ErrorKind, FileId, FileSet, Finding, FormatInfo,
     Global, Grade, Layout, Limits, List, Opaque, Progress, Result, Set, Tensor, Text, Tuple, Value,
-    ValueId, float_repr, room,
+    ValueId, float_repr, try_alloc,
 };
 use statelens_hdf5::{AttributeValues, Browse, Hdf5File, Object, find_file};
 
-use crate::damage;
 use crate::hdf5::read::{about_file, about_structure, raw_attributes};
+use crate::source_damage;
 use spec::{NodeKind, Spec, SpecContainer, Steps};
 
 pub(crate) fn read(
@@ -47,8 +47,8 @@ pub(crate) fn read(
 
     let mut reading = CerebrasReading::new(&files, Some(container.clone()), limits);
     reading.about_version(version, current, success);
-    let mark = known(damage::MARK)?.and_then(|values| values.text().cloned());
-    reading.findings.extend(mark.map(|text| damage::carried(&text.to_lossy())));
+    let mark = known(source_damage::MARK)?.and_then(|values| values.text().cloned());
+    reading.findings.extend(mark.map(|text| source_damage::carried(&text.to_lossy())));
     let root = match current {
         true => current::read(&mut reading, container.clone(), spec, progress)?,
         false => legacy::read(&mut reading, container.clone(), spec, version, progress)?,
@@ -415,8 +415,8 @@ impl<'a> CerebrasReading<'a> {
         leaves: &mut dyn LeafReader,
     ) -> Result<(ValueId, HashMap<Text, ValueId>)> {
         let mut first: HashMap<Text, ValueId> = HashMap::new();
-        room::make_room_in_map(&mut first, spec.nodes.len())?;
-        let mut ids = room::filled(ValueId(0), spec.nodes.len())?;
+        try_alloc::make_room_in_map(&mut first, spec.nodes.len())?;
+        let mut ids = try_alloc::filled(ValueId(0), spec.nodes.len())?;
         let mut entering = Some(PendingNode { node: 0, flat: Some("".into()), renamed: false });
         // The open containers, the outermost first.
         let mut open = Vec::new();
@@ -460,7 +460,7 @@ impl<'a> CerebrasReading<'a> {
         progress: &mut dyn Progress,
         leaves: &mut dyn LeafReader,
     ) -> Result<()> {
-        let flat = room::collect(pending.iter().filter_map(|leaf| leaf.flat.as_ref()))?;
+        let flat = try_alloc::collect(pending.iter().filter_map(|leaf| leaf.flat.as_ref()))?;
         leaves.ahead(&flat)?;
         for PendingNode { node, flat, renamed } in pending.drain(..) {
             let Some(flat) = flat else {

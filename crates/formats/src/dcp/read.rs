@@ -13,10 +13,10 @@ use super::metadata::{EntryKind, Metadata, MetadataEntry, StorageInfo};
 use super::tree::ContainerTree;
 use super::unfold::{Unfolded, folded, is_zstd};
 use crate::joined::{Fault, FlatTensor, JoinedTensor, Piece, with_gaps};
+use crate::not_a_checkpoint;
 use crate::paths::{base, folder, is_outside};
-use crate::stray;
 use crate::torch;
-use crate::unread::Unread;
+use crate::unreadable_parts::Unread;
 
 pub(crate) fn read(
     files: FileSet,
@@ -355,7 +355,7 @@ impl<'a> DcpReading<'a> {
             Ok(opened) => opened,
             Err(error) => {
                 let title = format!("{name} can't be read");
-                self.findings.push(crate::unread::finding(title, &error));
+                self.findings.push(crate::unreadable_parts::finding(title, &error));
                 return Ok(());
             }
         };
@@ -379,7 +379,8 @@ impl<'a> DcpReading<'a> {
             )));
         }
         let path = format!("{}{name}", self.folder);
-        let file = self.by_name.get(&*path).filter(|id| !stray::is_pointer(self.files, **id));
+        let file =
+            self.by_name.get(&*path).filter(|id| !not_a_checkpoint::is_pointer(self.files, **id));
         let file = file.ok_or(MissingReason::Absent(path))?;
         let len = self.files.len(*file);
         match info.offset.checked_add(info.len) {

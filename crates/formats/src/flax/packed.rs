@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use statelens_checkpoint::{Error, Limits, ReadAt, Result, room};
+use statelens_checkpoint::{Error, Limits, ReadAt, Result, try_alloc};
 
 /// A value, or the header of a longer value whose content follows.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -59,7 +59,7 @@ impl<'a> Cursor<'a> {
         Limits::check("bytes of a text", len, self.limits.string)?;
         self.spent = self.spent.saturating_add(len);
         Limits::check("bytes of all texts together", self.spent, self.limits.structure)?;
-        let mut bytes = room::zeros(len)?;
+        let mut bytes = try_alloc::zeros(len)?;
         self.source.read_at(self.at, &mut bytes)?;
         self.at += len;
         Ok(bytes)

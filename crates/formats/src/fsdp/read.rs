@@ -50,7 +50,7 @@ pub(crate) fn read(
                 // The model can be used without them.
                 Err(error) if error.kind() == statelens_checkpoint::ErrorKind::Damaged => {
                     let title = format!("The state {key} can't be read");
-                    reading.findings.push(crate::unread::finding(title, &error));
+                    reading.findings.push(crate::unreadable_parts::finding(title, &error));
                 }
                 Err(error) => return Err(error),
             }

@@ -1,6 +1,6 @@
 //! Reads the numbers and strings of the header.
 
-use statelens_checkpoint::{ByteOrder, Error, Limits, ReadAt, Result, Structure, room};
+use statelens_checkpoint::{ByteOrder, Error, Limits, ReadAt, Result, Structure, try_alloc};
 
 /// Reads from the start of the file, within its end and the limits.
 pub(super) struct Cursor<'a> {
@@ -19,7 +19,7 @@ impl<'a> Cursor<'a> {
 
     pub(super) fn bytes(&mut self, len: u64) -> Result<Vec<u8>> {
         self.ensure(len)?;
-        let mut bytes = room::zeros(len)?;
+        let mut bytes = try_alloc::zeros(len)?;
         self.source.read_at(self.at, &mut bytes)?;
         self.at += len;
         Ok(bytes)

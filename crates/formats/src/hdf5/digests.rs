@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use sha2::{Digest as _, Sha256};
 use statelens_checkpoint::{
     Chunk, Chunked, Chunks, DType, Error, FileId, FileSet, Layout, Limits, NumpyType, Result, Span,
-    Tensor, Unwatched, numel, room,
+    Tensor, Unwatched, numel, try_alloc,
 };
 use statelens_hdf5::{Class, Datatype, Hdf5File, ObjectTree};
 
@@ -170,12 +170,12 @@ impl Chunks for Digests {
         };
         let count = numel(&self.block).unwrap_or(u64::MAX);
         out.clear();
-        room::make_room(out, count.saturating_mul(self.fill.len() as u64))?;
+        try_alloc::make_room(out, count.saturating_mul(self.fill.len() as u64))?;
         (0..count).for_each(|_| out.extend(&self.fill));
         let size = usize::try_from(self.datatype.size).unwrap_or(usize::MAX).max(1);
         let element = |at: u32| elements.get(at as usize * size..).and_then(|it| it.get(..size));
         let inside = (0..(elements.len() / size) as u32).filter(|at| self.is_inside(chunk, *at));
-        let mut order: Vec<u32> = room::collect(inside)?;
+        let mut order: Vec<u32> = try_alloc::collect(inside)?;
         // Elements with the same heap collection follow each other: the address is after the length.
         order.sort_unstable_by_key(|at| element(*at).map(|it| (it.get(4..), it)));
         let mut last = None;
@@ -222,7 +222,7 @@ impl Digests {
         let rows = wide(&shape[..axis]);
         let count = rows.saturating_mul(dim.div_ceil(step));
         Limits::check("blocks of a dataset", count, self.limits.members)?;
-        let mut chunks = room::vec(count)?;
+        let mut chunks = try_alloc::vec(count)?;
         for row in 0..rows {
             for first in (0..dim).step_by(usize::try_from(step).unwrap_or(usize::MAX)) {
                 let mut at = vec![0; shape.len()];

@@ -3,7 +3,7 @@ use std::rc::Rc;
 
 use super::digests::{self, is_indirect};
 use super::matlab::{self, Matlab};
-use crate::unread;
+use crate::unreadable_parts;
 use statelens_checkpoint::{
     Array, Builder, Checkpoint, DType, Dict, DictKey, Error, ErrorKind, FileSet, Finding,
     FormatInfo, Global, Grade, Layout, Limits, List, Opaque, Progress, Result, STORED_TYPE, Tensor,
@@ -112,15 +112,20 @@ pub(crate) fn named_twice(group: &str, name: &Text) -> Finding {
 /// container.
 pub(crate) fn about_structure(groups: &Groups) -> Vec<Finding> {
     let names = groups.troubles.values().flatten();
-    let names = names.map(|error| unread::finding("The index of a group is damaged", error));
+    let names =
+        names.map(|error| unreadable_parts::finding("The index of a group is damaged", error));
     let twice = groups.twice.iter().flat_map(|(group, names)| {
         let path = if *group == groups.root { "" } else { "…" };
         names.iter().map(move |name| named_twice(path, name))
     });
-    let attributes =
-        groups.attributes.iter().map(|error| unread::finding("An attribute can't be read", error));
-    let objects =
-        groups.unread.iter().map(|error| unread::finding("An object can't be read", error));
+    let attributes = groups
+        .attributes
+        .iter()
+        .map(|error| unreadable_parts::finding("An attribute can't be read", error));
+    let objects = groups
+        .unread
+        .iter()
+        .map(|error| unreadable_parts::finding("An object can't be read", error));
     names.chain(twice).chain(attributes).chain(objects).take(MAX_FINDINGS).collect()
 }
 
@@ -341,7 +346,7 @@ impl Hdf5Reader<'_> {
     /// Adds a finding for a part that can't be read.
     fn warn(&mut self, title: String, error: &Error, path: &str) {
         if self.findings.len() < MAX_FINDINGS {
-            self.findings.push(unread::finding(title, error).place(format!("/{path}")));
+            self.findings.push(unreadable_parts::finding(title, error).place(format!("/{path}")));
         }
     }
 

@@ -17,7 +17,7 @@ use statelens_checkpoint::{
     contiguous_strides, counted, grouped, listed, numel, order,
 };
 
-use crate::unread::Unread;
+use crate::unreadable_parts::Unread;
 
 pub(crate) use flat::FlatTensor;
 pub(crate) use view::{part, range};

@@ -11,8 +11,8 @@ use super::detect::is_index;
 use super::grow::Growing;
 use super::lists;
 use crate::archive::{Archive, is_zip, names};
+use crate::not_a_checkpoint;
 use crate::paths::{base, folder};
-use crate::stray;
 
 pub(crate) fn read(
     files: FileSet,
@@ -173,7 +173,7 @@ fn read_shards(
     let mut missing = Vec::new();
     for shard in &shards {
         let path = format!("{}{shard}", folder(index));
-        match stray::data_file(&files, &path) {
+        match not_a_checkpoint::data_file(&files, &path) {
             Some(id) => {
                 growing = growing
                     .add(&files, id, 0, progress)

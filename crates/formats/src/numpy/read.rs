@@ -4,13 +4,13 @@ use std::sync::Arc;
 use statelens_checkpoint::{
     Array, Builder, Checkpoint, Dict, DictKey, Error, ErrorKind, FileId, FileSet, Finding,
     FormatInfo, Global, Grade, Layout, Limits, Opaque, Packed, Progress, Result, Setting, Span,
-    Strided, Tensor, Text, Value, ValueId, advice, contiguous_strides, fortran_strides, room,
+    Strided, Tensor, Text, Value, ValueId, advice, contiguous_strides, fortran_strides, try_alloc,
 };
 use statelens_pickle::{NoStorages, ScanOptions};
 
 use super::header::{ElementType, Header, MAGIC, PREFIX, array_len, lengths};
 use crate::archive::{Archive, Record, names};
-use crate::damage;
+use crate::source_damage;
 
 /// Reads a file with one array or an archive of arrays.
 pub(crate) fn read(
@@ -117,7 +117,7 @@ pub(crate) fn archive(
                 .advice("Find out who wrote the file; do not convert it as it is."),
         );
     }
-    let mut entries = room::vec(archive.len() as u64)?;
+    let mut entries = try_alloc::vec(archive.len() as u64)?;
     let mut unclear = HashSet::new();
     let mut room = MAX_BYTES;
     let total = archive.len() as u64;
@@ -149,8 +149,8 @@ pub(crate) fn archive(
     }
     progress.check(total, total)?;
     let NumpyReader { mut builder, mut findings, .. } = reader;
-    let mark = archive.comment().strip_prefix(damage::MARK);
-    findings.extend(mark.map(|text| damage::carried(text.trim_start_matches([':', ' ']))));
+    let mark = archive.comment().strip_prefix(source_damage::MARK);
+    findings.extend(mark.map(|text| source_damage::carried(text.trim_start_matches([':', ' ']))));
     let root = builder.push(Value::Dict(Dict { entries, ..Dict::default() }))?;
     Ok(ArchiveContents { builder, root, findings, members: total })
 }
@@ -181,7 +181,7 @@ fn is_taken(
     unclear: &mut HashSet<String>,
 ) -> Result<bool> {
     let is_unclear = archive.records()[index].raw_name() != full.as_bytes();
-    if unclear.contains(short) || is_unclear && !room::add(unclear, short.to_owned())? {
+    if unclear.contains(short) || is_unclear && !try_alloc::add(unclear, short.to_owned())? {
         return Ok(true);
     }
     // If one of them has the extension, the other does not, and keeps its name.

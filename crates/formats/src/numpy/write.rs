@@ -19,7 +19,7 @@ use super::header::array_len;
 use crate::advice;
 use crate::archive::names;
 use crate::archive::write::{Body, NewRecord, layout};
-use crate::{attributes, damage};
+use crate::{attributes, source_damage};
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct WriteOptions {
@@ -54,7 +54,8 @@ pub fn plan(source: Arc<Checkpoint>, options: &WriteOptions, name: &str) -> Resu
             alone(records)?
         }
         false => {
-            let mark = damage::mark(&source).map(|mark| format!("{}: {mark}", damage::MARK));
+            let mark =
+                source_damage::mark(&source).map(|mark| format!("{}: {mark}", source_damage::MARK));
             layout(records, &mark.unwrap_or_default())?
         }
     };

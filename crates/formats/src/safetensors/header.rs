@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use statelens_checkpoint::json::Parser;
 use statelens_checkpoint::{
     Advice, Error, FileId, FileSet, Finding, FindingKind, Grade, Limits, Progress, Result, Setting,
-    Text, advice, grouped, order, room,
+    Text, advice, grouped, order, try_alloc,
 };
 
 use super::{HeaderDType, MAX_HEADER, METADATA};
@@ -123,7 +123,7 @@ impl Header {
             match self.places.get(&name).copied() {
                 Some(place) => {
                     self.tensors[place as usize] = entry;
-                    room::push(&mut twice, name)?;
+                    try_alloc::push(&mut twice, name)?;
                 }
                 None => {
                     let count = self.tensors.len() as u64;
@@ -131,8 +131,8 @@ impl Header {
                     if count.is_multiple_of(REPORT) {
                         progress.check(count, 0)?;
                     }
-                    room::insert(&mut self.places, name, self.tensors.len() as u32)?;
-                    room::push(&mut self.tensors, entry)?;
+                    try_alloc::insert(&mut self.places, name, self.tensors.len() as u32)?;
+                    try_alloc::push(&mut self.tensors, entry)?;
                 }
             }
         }
@@ -157,7 +157,7 @@ impl Header {
     /// those with the same bytes. A truncated file and bytes that belong to no tensor are findings,
     /// since the tensors in the file are intact. `len` is the length of the data.
     fn validate(&mut self, len: u64) -> Result<()> {
-        let mut order: Vec<&TensorInfo> = room::collect(&self.tensors)?;
+        let mut order: Vec<&TensorInfo> = try_alloc::collect(&self.tensors)?;
         order::by_key(&mut order, |entry| (entry.begin, entry.end));
         let mut at = 0;
         let mut last = None;
@@ -370,8 +370,8 @@ fn metadata(parser: &mut Parser<'_>) -> Result<(Vec<(Text, Text)>, bool)> {
         match places.get(&name) {
             Some(place) => entries[*place].1 = text,
             None => {
-                room::insert(&mut places, name.clone(), entries.len())?;
-                room::push(&mut entries, (name, text))?;
+                try_alloc::insert(&mut places, name.clone(), entries.len())?;
+                try_alloc::push(&mut entries, (name, text))?;
             }
         }
     }

@@ -2,7 +2,7 @@ use std::collections::{HashMap, HashSet};
 
 use statelens_checkpoint::{
     Builder, Checkpoint, Dict, DictKey, FileId, FileSet, Finding, FormatInfo, Grade, Layout,
-    Limits, Progress, Result, Span, Tensor, Text, Value, ValueId, room,
+    Limits, Progress, Result, Span, Tensor, Text, Value, ValueId, try_alloc,
 };
 
 use super::header::{Header, TensorInfo};
@@ -22,7 +22,7 @@ pub(crate) fn read(
     let header = Header::read(&files, file, limits, progress)?;
     let mut builder = Builder::new(limits);
     let mut findings = header.findings;
-    let mut entries: Vec<(DictKey, ValueId)> = room::vec(header.tensors.len() as u64)?;
+    let mut entries: Vec<(DictKey, ValueId)> = try_alloc::vec(header.tensors.len() as u64)?;
     // Only metadata can refer to a tensor by name.
     let mut places = header.places;
     if header.metadata.is_empty() {
@@ -85,7 +85,7 @@ pub(crate) fn tensors(
 ) -> Result<HashMap<Text, Tensor>> {
     let header = Header::read(files, file, limits, progress)?;
     let mut named = HashMap::new();
-    room::make_room_in_map(&mut named, header.tensors.len())?;
+    try_alloc::make_room_in_map(&mut named, header.tensors.len())?;
     let data = (header.data, header.there);
     for entry in header.tensors {
         named.insert(entry.name.clone(), tensor(entry, file, data, &mut Vec::new()));

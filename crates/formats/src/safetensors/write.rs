@@ -19,7 +19,7 @@ use statelens_checkpoint::{
 
 use super::{DTYPES, HeaderDType, MAX_HEADER, METADATA, scalars};
 use crate::shards::Shards;
-use crate::{advice, damage};
+use crate::{advice, source_damage};
 
 /// How to write safetensors.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -60,9 +60,9 @@ pub fn plan(source: Arc<Checkpoint>, options: &WriteOptions, name: &str) -> Resu
     }
     let values = scalars::encode(&source, &state.values);
     let mut common = state.metadata;
-    if let Some(mark) = damage::mark(&source) {
-        common.retain(|(key, _)| *key != damage::MARK);
-        common.push((damage::MARK.into(), mark.into()));
+    if let Some(mark) = source_damage::mark(&source) {
+        common.retain(|(key, _)| *key != source_damage::MARK);
+        common.push((source_damage::MARK.into(), mark.into()));
     }
     // Loaders that use metadata need to know which framework the tensors are for; transformers 4.36
     // fails without it. A file that has no metadata stays as it is.

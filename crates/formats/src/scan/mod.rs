@@ -16,13 +16,13 @@ use std::collections::BTreeSet;
 
 use statelens_checkpoint::{
     ErrorKind, FileId, FileSet, Finding, Grade, Limits, OneThread, Progress, Result, Span, Workers,
-    room,
+    try_alloc,
 };
 use statelens_pickle::ScanOptions;
 
 use self::search::Search;
 use crate::budget::Budget;
-use crate::{Probe, Score, cerebras, dcp, open_one, paths, section, sets, stray, tar};
+use crate::{Probe, Score, cerebras, dcp, not_a_checkpoint, open_one, paths, section, sets, tar};
 
 /// Reports what loading a file with the usual libraries would do. There is a finding for every name
 /// that a pickle in it calls and that is not known to be harmless, for other code in it, for data
@@ -237,7 +237,7 @@ fn alone() -> Finding {
 
 /// Reports that a file is not a checkpoint.
 fn unknown(search: &mut Search<'_>, label: &str, probe: &Probe<'_>) {
-    let what = stray::explain(probe);
+    let what = not_a_checkpoint::explain(probe);
     let found = search.findings.is_suspicious();
     let title = match found {
         true => "Not a checkpoint that Statelens knows",
@@ -251,7 +251,7 @@ fn unknown(search: &mut Search<'_>, label: &str, probe: &Probe<'_>) {
 
 /// Returns whether the error is a lack of memory.
 fn lacks_memory(error: &statelens_checkpoint::Error) -> bool {
-    error.code() == room::CODE
+    error.code() == try_alloc::CODE
 }
 
 /// Returns errors that end a scan: the file can't be read, the user cancelled, or there is not

@@ -11,7 +11,7 @@ mod names;
 use std::ops::Range;
 
 use flate2::Decompress;
-use statelens_checkpoint::{ReadAt, Result, room};
+use statelens_checkpoint::{ReadAt, Result, try_alloc};
 use statelens_pickle::opcode as op;
 
 use super::zip;
@@ -93,7 +93,7 @@ pub(super) fn find(
     let end = range.end.min(source.len());
     let until = end.saturating_add(AHEAD as u64).min(source.len());
     let len = until.saturating_sub(from);
-    room::make_room(buffer, len.saturating_sub(buffer.len() as u64))?;
+    try_alloc::make_room(buffer, len.saturating_sub(buffer.len() as u64))?;
     buffer.resize(len as usize, 0);
     source.read_at(from, buffer)?;
     let mut piece = Piece { bytes: buffer, from, starts: Starts::default(), inflater };

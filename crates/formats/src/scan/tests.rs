@@ -12,7 +12,7 @@ use std::sync::Arc;
 use flate2::Compression;
 use flate2::write::{DeflateEncoder, GzEncoder, ZlibEncoder};
 use statelens_checkpoint::{
-    Error, FileSet, Finding, Grade, Limits, Memory, OneThread, ReadAt, Result, Unwatched, room,
+    Error, FileSet, Finding, Grade, Limits, Memory, OneThread, ReadAt, Result, Unwatched, try_alloc,
 };
 
 use crate::ScanOptions;
@@ -420,7 +420,7 @@ impl ReadAt for TooLarge {
     }
 
     fn read_at(&self, _: u64, _: &mut [u8]) -> Result<()> {
-        room::zeros(u64::MAX).map(|_| ())
+        try_alloc::zeros(u64::MAX).map(|_| ())
     }
 }
 
@@ -430,14 +430,14 @@ fn lack_of_memory_ends_the_scan() {
     let files = FileSet::single("m.pt", TooLarge);
     let ended = super::scan(files, &Limits::default(), &ScanOptions::default(), &mut Unwatched);
     let error = ended.unwrap_err();
-    assert_eq!(error.code(), room::CODE, "{error}");
+    assert_eq!(error.code(), try_alloc::CODE, "{error}");
     // Also where other errors are reported and skipped.
     assert!(super::fatal(&error).is_err());
     assert!(super::fatal(&Error::limit("more than the limit")).is_ok());
     assert!(super::fatal(&Error::damaged("cut short")).is_ok());
     let source: Arc<dyn ReadAt> = Arc::new(TooLarge);
     let packed = crate::packed::unpack(&source, crate::packed::Packing::Gzip, 100, 0);
-    assert_eq!(packed.err().map(|error| error.code()), Some(room::CODE));
+    assert_eq!(packed.err().map(|error| error.code()), Some(try_alloc::CODE));
 }
 
 #[test]

@@ -11,7 +11,7 @@ use std::collections::{BTreeSet, HashMap};
 use statelens_checkpoint::json::{Document, JsonNode, Parser};
 use statelens_checkpoint::{
     Checkpoint, Error, ErrorKind, FileId, FileSet, Finding, FindingKind, Grade, Limits, Progress,
-    Result, Text, capitalised, grouped, in_order, listed, order, room,
+    Result, Text, capitalised, grouped, in_order, listed, order, try_alloc,
 };
 
 use super::join::Join;
@@ -19,7 +19,7 @@ use super::{CheckpointFiles, UnclaimedNames};
 use crate::gguf::{SplitPart, check_set};
 use crate::paths::{base, folder};
 use crate::safetensors::pieces::ShardName;
-use crate::{Probe, formats, stray};
+use crate::{Probe, formats, not_a_checkpoint};
 
 pub(crate) struct Sharded {
     index: Option<ShardIndex>,
@@ -37,7 +37,7 @@ impl Sharded {
     pub(crate) fn of(files: &FileSet, limits: &Limits) -> Result<Option<Self>> {
         let main = files.main()?;
         let name = files.name(main);
-        if is_index(name) && !stray::is_pointer(files, main) {
+        if is_index(name) && !not_a_checkpoint::is_pointer(files, main) {
             let index = ShardIndex::read(files, main, limits);
             let indexed = index.map(|index| Self::indexed(files, index));
             let may_ignore = match &indexed {
@@ -50,8 +50,8 @@ impl Sharded {
             }
             let explained = |error: Error| {
                 let set = files.opened_at(main);
-                let probe = Probe::new(&set).ok().filter(stray::is_stand_in);
-                probe.map_or_else(|| error.in_file(name), |probe| stray::explain(&probe))
+                let probe = Probe::new(&set).ok().filter(not_a_checkpoint::is_stand_in);
+                probe.map_or_else(|| error.in_file(name), |probe| not_a_checkpoint::explain(&probe))
             };
             return indexed.map(Some).map_err(explained);
         }
@@ -106,7 +106,7 @@ impl Sharded {
         if missing.len() == self.shards.len() {
             if let Some(id) = missing.iter().find_map(|name| files.find(name)) {
                 // A file that is not a shard explains more than the list of missing files.
-                return Err(stray::explain(&Probe::new(&files.opened_at(id))?));
+                return Err(not_a_checkpoint::explain(&Probe::new(&files.opened_at(id))?));
             }
             return Err(Error::damaged(format!(
                 "this is an index; the weights are in {}, which were not given",
@@ -618,8 +618,8 @@ impl ShardIndex {
                 _ if !keyed => {}
                 Some(place) => self.order[*place as usize].1 = number,
                 None => {
-                    room::insert(&mut self.places, key.clone(), self.order.len() as u32)?;
-                    room::push(&mut self.order, (key, number))?;
+                    try_alloc::insert(&mut self.places, key.clone(), self.order.len() as u32)?;
+                    try_alloc::push(&mut self.order, (key, number))?;
                 }
             }
         }

@@ -1,6 +1,6 @@
 use super::members;
 use super::table::is_table;
-use crate::{Probe, Score, stray};
+use crate::{Probe, Score, not_a_checkpoint};
 
 /// Scores a file with the magic number at the end of a table, a state file that names a checkpoint,
 /// or a file next to a table with the same prefix.
@@ -15,7 +15,9 @@ pub(crate) fn score(probe: &Probe<'_>) -> Score {
         // The table is missing; reading will report that.
         Some(_) => Score::Maybe,
         // A truncated index; reading will report that. Other kinds of files are reported elsewhere.
-        None if members::is_index(files, probe.name()) && !stray::is_explained(probe) => {
+        None if members::is_index(files, probe.name())
+            && !not_a_checkpoint::is_explained(probe) =>
+        {
             Score::Maybe
         }
         None => Score::No,

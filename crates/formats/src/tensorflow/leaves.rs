@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use statelens_checkpoint::{
     Array, Builder, ByteOrder, Checkpoint, DType, Dict, DictKey, FileSet, Finding, FormatInfo,
-    Global, Grade, Layout, Limits, Opaque, Result, Tensor, Text, Value, ValueId, capitalised, room,
+    Global, Grade, Layout, Limits, Opaque, Result, Tensor, Text, Value, ValueId, capitalised,
+    try_alloc,
 };
 
 use super::graph::KeyObject;
@@ -99,7 +100,7 @@ impl BundleLeaves {
             true => Value::Array(Array { tensor, scalar: false }),
             false => Value::Tensor(tensor),
         })?;
-        room::push(&mut self.found, BundleLeaf { key: key.to_vec(), value, attributes })
+        try_alloc::push(&mut self.found, BundleLeaf { key: key.to_vec(), value, attributes })
     }
 
     /// Adds a tensor of strings, or the reason why they are not available.

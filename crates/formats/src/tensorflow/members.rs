@@ -4,7 +4,7 @@ use statelens_checkpoint::{Error, FileId, FileSet, Finding, Grade, Result, order
 
 use super::state::{self, StateFile};
 use super::table::is_table;
-use crate::{Probe, stray};
+use crate::{Probe, not_a_checkpoint};
 
 /// The tables to open for a checkpoint.
 #[derive(Debug)]
@@ -67,8 +67,8 @@ pub(super) fn find(files: &FileSet) -> Result<BundleTables> {
         .advice("It may be cut short: compare its size with the original."));
     };
     match files.find(&index) {
-        Some(id) if stray::is_pointer(files, id) => {
-            Err(stray::explain(&Probe::new(&files.opened_at(id))?))
+        Some(id) if not_a_checkpoint::is_pointer(files, id) => {
+            Err(not_a_checkpoint::explain(&Probe::new(&files.opened_at(id))?))
         }
         Some(id) => Ok(tables(files, id)),
         None if split(&name).1.starts_with("saved_model.") || name.ends_with("fingerprint.pb") => {

@@ -2,7 +2,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use statelens_checkpoint::{
     Checkpoint, Error, FileId, FileSet, Finding, FormatInfo, Grade, Layout, Limits, Progress,
-    Result, Span, numel, room,
+    Result, Span, numel, try_alloc,
 };
 
 use super::bundle::{BundleEntry, Header};
@@ -58,7 +58,7 @@ fn bundle(
             .map_err(|error| error.context(format!("`{}`", String::from_utf8_lossy(key))))?;
         match key {
             [0, ..] => drop(parts.insert(key.to_vec(), entry)),
-            key => room::push(&mut tensors, (key.to_vec(), entry))?,
+            key => try_alloc::push(&mut tensors, (key.to_vec(), entry))?,
         }
         Ok(())
     })?;
@@ -255,7 +255,7 @@ impl<'a> Data<'a> {
             return Err(format!("the index puts it in data file {shard} of {}", self.shards));
         }
         let name = self.name(shard);
-        let find = || crate::stray::data_file(self.files, &name);
+        let find = || crate::not_a_checkpoint::data_file(self.files, &name);
         let file = *self.known.entry(shard).or_insert_with(find);
         let file = file.ok_or_else(|| format!("the file {name} is not here"))?;
         let len = self.files.len(file);

@@ -17,7 +17,7 @@ use statelens_checkpoint::{
 use statelens_pickle::{Lowered, NodeId, Pickle, ScanOptions};
 
 use crate::archive::{Archive, has_end};
-use crate::damage;
+use crate::source_damage;
 use crate::torch::weights_only;
 
 pub(crate) fn read(
@@ -226,7 +226,9 @@ impl Facts {
                     .refused(),
             ),
         }
-        findings.extend(archive.text(damage::MARK, limits).map(|text| damage::carried(&text)));
+        findings.extend(
+            archive.text(source_damage::MARK, limits).map(|text| source_damage::carried(&text)),
+        );
         let byte_order = byte_order(archive, limits)?;
         for (record, name) in [
             ("byteorder", "Byte order"),

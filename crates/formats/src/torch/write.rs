@@ -20,7 +20,7 @@ use statelens_checkpoint::{
 
 use crate::archive::write::{Body, NewRecord, layout};
 use crate::shards::Shards;
-use crate::{attributes, damage};
+use crate::{attributes, source_damage};
 
 /// How to write a PyTorch zip file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -91,8 +91,8 @@ fn file(
     }
     records.push(named("version", Body::Made(b"3\n".to_vec())));
     // A separate record, which only Statelens reads: a key in the state dict would disturb loaders.
-    if let Some(mark) = damage::mark(source) {
-        records.push(named(damage::MARK, Body::Made(mark.into_bytes())));
+    if let Some(mark) = source_damage::mark(source) {
+        records.push(named(source_damage::MARK, Body::Made(mark.into_bytes())));
     }
     Ok(PlannedFile { name: name.to_owned(), segments: layout(records, "")?, head_last: false })
 }

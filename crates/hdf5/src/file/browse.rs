@@ -6,7 +6,7 @@
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 
-use statelens_checkpoint::{ErrorKind, Progress, Result, Text, order, room};
+use statelens_checkpoint::{ErrorKind, Progress, Result, Text, order, try_alloc};
 
 use crate::file::dense::DenseAttributes;
 use crate::file::link::{Followed, follow};
@@ -49,7 +49,7 @@ impl Browse {
             }
         }
         let attributes = root.as_ref().map_or(&[][..], |root| &root.attributes);
-        let mut order = room::collect(0..attributes.len() as u32)?;
+        let mut order = try_alloc::collect(0..attributes.len() as u32)?;
         order.sort_unstable_by_key(|at| (attributes[*at as usize].name.as_bytes(), *at));
         let (seen, ahead, named) = ([address].into(), HashMap::new(), HashMap::new());
         let is_listed = false;
@@ -109,7 +109,7 @@ impl Browse {
         self.named.clear();
         for dense in &mut self.dense {
             dense.named(&self.file, names.clone(), |attribute| {
-                room::insert(&mut self.named, attribute.name.clone(), attribute).map(drop)
+                try_alloc::insert(&mut self.named, attribute.name.clone(), attribute).map(drop)
             })?;
         }
         Ok(())
@@ -158,7 +158,7 @@ impl Browse {
         addresses.dedup();
         for address in addresses {
             let object = self.read(address);
-            room::insert(&mut self.ahead, address, object)?;
+            try_alloc::insert(&mut self.ahead, address, object)?;
         }
         Ok(())
     }
@@ -177,7 +177,7 @@ impl Browse {
         self.groups.attributes.splice(0..0, troubles);
         self.groups.attributes.truncate(MAX_TROUBLES);
         let mut gone_through = HashSet::from([self.groups.root]);
-        let mut level: Vec<u64> = room::collect(self.groups.members(self.groups.root))?;
+        let mut level: Vec<u64> = try_alloc::collect(self.groups.members(self.groups.root))?;
         while !level.is_empty() {
             order::natural(&mut level);
             level.dedup();
@@ -211,7 +211,7 @@ impl Browse {
 
     fn read(&mut self, address: u64) -> Result<Object> {
         let object = self.file.object(address);
-        room::add(&mut self.seen, address)?;
+        try_alloc::add(&mut self.seen, address)?;
         let listed = self.groups.links.contains_key(&address);
         match &object {
             Ok(Object { kind: ObjectKind::Group, .. }) if listed => {}

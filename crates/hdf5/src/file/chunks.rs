@@ -14,7 +14,7 @@ use hdf5_reader::extensible_array::collect_extensible_array_chunk_entries_storag
 use hdf5_reader::fixed_array::collect_fixed_array_chunk_entries_storage;
 use hdf5_reader::messages::layout::ChunkIndexing;
 use statelens_checkpoint::{
-    Chunk, Chunked, Chunks, Error, FileId, FileSet, Limits, Result, Span, room,
+    Chunk, Chunked, Chunks, Error, FileId, FileSet, Limits, Result, Span, try_alloc,
 };
 
 use crate::error::from_reader;
@@ -239,10 +239,10 @@ pub(crate) fn gather(
 ) -> Result<Vec<u8>> {
     let size = element as usize;
     let mut out = match chunked.chunks.fill() {
-        [] => room::zeros(bytes)?,
+        [] => try_alloc::zeros(bytes)?,
         fill => {
             let mut out = Vec::new();
-            room::make_room(&mut out, bytes)?;
+            try_alloc::make_room(&mut out, bytes)?;
             out.extend(fill.iter().cycle().take(bytes as usize / fill.len() * fill.len()));
             out
         }

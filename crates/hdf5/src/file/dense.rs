@@ -2,7 +2,7 @@
 //! and callers that need a few don't have to read the others.
 
 use hdf5_reader::checksum::jenkins_lookup3;
-use statelens_checkpoint::{Error, Limits, Progress, Result, Text, order, room};
+use statelens_checkpoint::{Error, Limits, Progress, Result, Text, order, try_alloc};
 
 use crate::Hdf5File;
 use crate::file::attribute::Attribute;
@@ -31,7 +31,7 @@ struct DenseRecord {
 impl DenseAttributes {
     pub(crate) fn open(file: &Hdf5File, place: DensePlace) -> Result<Self> {
         let ids = file.dense_ids(place)?;
-        let mut records = room::vec(ids.len() as u64)?;
+        let mut records = try_alloc::vec(ids.len() as u64)?;
         for (hash, id) in ids {
             let id = id.try_into().map_err(|_| {
                 Error::damaged("an index of attributes with ids of another length")
@@ -61,7 +61,7 @@ impl DenseAttributes {
             let from = self.records.partition_point(|record| record.hash < hash);
             let same = self.records[from..].iter().take_while(|record| record.hash == hash).count();
             for position in from..from + same {
-                room::push(&mut positions, position)?;
+                try_alloc::push(&mut positions, position)?;
             }
         }
         self.read(file, positions, found)
@@ -75,7 +75,7 @@ impl DenseAttributes {
         progress: &mut dyn Progress,
     ) -> Result<Vec<Error>> {
         let unread = self.records.iter().enumerate().filter(|(_, record)| !record.is_read);
-        let unread = room::collect(unread.map(|(position, _)| position))?;
+        let unread = try_alloc::collect(unread.map(|(position, _)| position))?;
         let (mut done, total) = (0, unread.len() as u64);
         self.read(file, unread, |_| {
             done += 1;
@@ -92,9 +92,9 @@ impl DenseAttributes {
             other.is_some_and(|other| other.hash == self.records[at].hash)
         };
         let again = (0..self.records.len()).filter(|at| same(*at, 1) || same(*at, usize::MAX));
-        let again = room::collect(again)?;
+        let again = try_alloc::collect(again)?;
         let mut names: Vec<Text> = Vec::new();
-        self.read(file, again, |attribute| room::push(&mut names, attribute.name))?;
+        self.read(file, again, |attribute| try_alloc::push(&mut names, attribute.name))?;
         self.troubles.clear();
         troubles.extend(super::names_twice(names.iter()));
         Ok(troubles)
@@ -112,7 +112,7 @@ impl DenseAttributes {
         }
         let mut heap = DenseHeap::open(&file.source, self.place.heap, &file.limits)?;
         let offset = |position: usize| heap.offset(&self.records[position].id);
-        let mut order = room::collect(positions.drain(..).map(|at| (offset(at), at)))?;
+        let mut order = try_alloc::collect(positions.drain(..).map(|at| (offset(at), at)))?;
         order::natural(&mut order);
         order.dedup();
         for (_, position) in order {

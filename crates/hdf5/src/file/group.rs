@@ -9,7 +9,7 @@ use hdf5_reader::io::Cursor;
 use hdf5_reader::messages::link_info::LinkInfoMessage;
 use hdf5_reader::messages::symbol_table_msg::SymbolTableMessage;
 use hdf5_reader::symbol_table::SymbolTableNode;
-use statelens_checkpoint::{Error, Limits, Result, Text, order, room};
+use statelens_checkpoint::{Error, Limits, Result, Text, order, try_alloc};
 
 use crate::Hdf5File;
 use crate::error::from_reader;
@@ -94,7 +94,7 @@ impl Hdf5File {
             troubles.push(Error::damaged(what).expected("a name without a slash"));
         }
         // A vector of exact size, since the original has spare capacity.
-        let mut links = room::vec(found.len() as u64)?;
+        let mut links = try_alloc::vec(found.len() as u64)?;
         links.extend(found.into_iter().map(|(_, link)| link));
         Ok(Listed { links, troubles })
     }
@@ -263,7 +263,7 @@ impl Hdf5File {
         self.check_order(place, ids.len())?;
         let mut heap = DenseHeap::open(&self.source, place.heap, &self.limits)?;
         let offsets = ids.iter().enumerate().map(|(at, (_, id))| (heap.offset(id), at));
-        let mut order = room::collect(offsets)?;
+        let mut order = try_alloc::collect(offsets)?;
         order::natural(&mut order);
         let mut spent = 0;
         order

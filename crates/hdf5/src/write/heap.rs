@@ -1,6 +1,6 @@
 //! The metadata block of a file, and the global heap collections in it.
 
-use statelens_checkpoint::{Result, room};
+use statelens_checkpoint::{Result, try_alloc};
 
 use super::bytes::Put;
 
@@ -38,7 +38,7 @@ impl Heap {
 
     /// Reserves room for `bytes` more bytes, and some extra.
     pub(super) fn room(&mut self, bytes: u64) -> Result<()> {
-        room::make_room(&mut self.bytes, bytes.saturating_add(64 << 10))
+        try_alloc::make_room(&mut self.bytes, bytes.saturating_add(64 << 10))
     }
 
     /// Returns the address in the file of a position in the block.

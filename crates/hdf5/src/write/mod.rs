@@ -33,7 +33,7 @@ pub use encode::Filter;
 pub use message::Space;
 use statelens_checkpoint::{
     Checksum, Data, Encoding, Error, Outcomes, Result, Segment, StoredChunk, TensorId,
-    WrittenSegment, room,
+    WrittenSegment, try_alloc,
 };
 
 use bytes::{Put, UNDEFINED};
@@ -112,7 +112,7 @@ impl FilePlan {
         }
         let id = DatasetId(self.datasets.len());
         self.place(path, id)?;
-        room::push(&mut self.datasets, (dataset, 1))?;
+        try_alloc::push(&mut self.datasets, (dataset, 1))?;
         Ok(id)
     }
 
@@ -199,7 +199,7 @@ impl FilePlan {
             end = end.checked_add(padded).ok_or_else(too_large)?;
         }
         head[..SUPERBLOCK as usize].copy_from_slice(&superblock(SUPERBLOCK, end));
-        room::ahead(head.len() as u64)?;
+        try_alloc::ahead(head.len() as u64)?;
         segments[0] = Segment::Bytes(head.into());
         Ok(PlannedSegments { segments, head_last: false })
     }
@@ -207,7 +207,7 @@ impl FilePlan {
     fn structure_last(self, filter: Filter) -> Result<PlannedSegments> {
         let mut segments = vec![Segment::Zeros(SUPERBLOCK)];
         // The segment of each dataset's data, its encoding, and its number of chunks.
-        let mut places = room::vec(self.datasets.len() as u64)?;
+        let mut places = try_alloc::vec(self.datasets.len() as u64)?;
         let mut most = 0;
         for (dataset, _) in &self.datasets {
             let Content::Tensor(tensor) = dataset.content else {
@@ -283,8 +283,8 @@ impl FilePlan {
         stored: &dyn Fn(usize) -> DataPlacement<'a>,
     ) -> Result<Vec<Option<usize>>> {
         let places: Vec<_> = self.groups.iter().map(|_| group::GroupRef::reserve(heap)).collect();
-        let mut headers = room::vec(self.datasets.len() as u64)?;
-        let mut positions = room::vec(self.datasets.len() as u64)?;
+        let mut headers = try_alloc::vec(self.datasets.len() as u64)?;
+        let mut positions = try_alloc::vec(self.datasets.len() as u64)?;
         for (index, (dataset, links)) in self.datasets.iter().enumerate() {
             heap.room(len_of(&dataset.attributes))?;
             let (header, position) = dataset.write(stored(index), *links, heap)?;
@@ -292,7 +292,7 @@ impl FilePlan {
             positions.push(position);
         }
         for (index, (group, place)) in self.groups.iter().zip(&places).enumerate() {
-            room::ahead(LINK * group.len() as u64)?;
+            try_alloc::ahead(LINK * group.len() as u64)?;
             let links: Vec<_> = group
                 .iter()
                 .map(|(name, link)| match link {

@@ -26,7 +26,7 @@ use std::sync::Arc;
 use statelens_checkpoint::{
     Array, Builder, DType, Dict, DictClass, DictKey, Finding, Form, Global, Grade, Limits, List,
     ListClass, Opaque, Progress, Quantizer, Result, Set, Sparse, Tensor, Text, Tuple, TupleClass,
-    Unwatched, Value, ValueId, room,
+    Unwatched, Value, ValueId, try_alloc,
 };
 
 use release::ObjectHolders;
@@ -192,7 +192,7 @@ impl LoweringState {
             return Ok(());
         };
         match frame.ids.len().checked_sub(1).and_then(|at| frame.parts.get(at)) {
-            Some(part) if frame.is_open => room::push(&mut release.lowered, *part),
+            Some(part) if frame.is_open => try_alloc::push(&mut release.lowered, *part),
             _ => Ok(()),
         }
     }
@@ -378,7 +378,7 @@ impl Lowering<'_> {
     }
 
     fn remember(&mut self, node: NodeId, value: ValueId) -> Result<()> {
-        room::insert(&mut self.state.done, node, value).map(drop)
+        try_alloc::insert(&mut self.state.done, node, value).map(drop)
     }
 
     /// Adds the value before its parts are known, so that they can link to it. `is_first`: whether
@@ -397,7 +397,7 @@ impl Lowering<'_> {
         if is_first {
             self.remember(node, value)?;
         }
-        let ids = room::vec(parts.len() as u64)?;
+        let ids = try_alloc::vec(parts.len() as u64)?;
         self.state.stack.push(LoweringFrame { node, value, assembly, parts, ids, is_open });
         Ok(value)
     }
@@ -413,7 +413,7 @@ impl Lowering<'_> {
         };
         let may = (is_root || is_part) && release.may_open(self.pickle, node, is_root, assembly);
         if may {
-            room::push(&mut release.opened, node)?;
+            try_alloc::push(&mut release.opened, node)?;
         }
         Ok(may)
     }

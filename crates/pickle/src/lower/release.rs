@@ -5,7 +5,7 @@
 //! are freed one by one as they are lowered, if only the tree above can lead to it; from then on
 //! the container counts as empty.
 
-use statelens_checkpoint::{Form, Result, room};
+use statelens_checkpoint::{Form, Result, try_alloc};
 
 use super::Assembly;
 use crate::{Node, NodeId, Pickle};
@@ -25,7 +25,7 @@ const ALWAYS: u8 = u8::MAX;
 
 impl ObjectHolders {
     pub(super) fn of(pickle: &Pickle) -> Result<Self> {
-        let mut holders = room::filled(0u8, pickle.nodes.len())?;
+        let mut holders = try_alloc::filled(0u8, pickle.nodes.len())?;
         for (_, node) in pickle.nodes() {
             pickle.each_reference(node, &mut |part| {
                 if let Some(count) = holders.get_mut(part.0 as usize) {
@@ -109,7 +109,7 @@ impl ObjectHolders {
             None | Some(&mut (0 | ALWAYS)) => Ok(()),
             Some(count) => {
                 *count -= 1;
-                if *count == 0 { room::push(free, id) } else { Ok(()) }
+                if *count == 0 { try_alloc::push(free, id) } else { Ok(()) }
             }
         }
     }

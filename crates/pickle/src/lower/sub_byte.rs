@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use statelens_checkpoint::{
     Chunk, Chunked, Chunks, DType, Error, FileSet, Layout, Result, Span, contiguous_strides, numel,
-    room,
+    try_alloc,
 };
 
 use crate::Storage;
@@ -104,7 +104,7 @@ impl Chunks for Packed {
             let end = first.saturating_add(count).div_ceil(self.per_byte);
             let offset = self.span.offset.saturating_add(start);
             let span = Span { file: self.span.file, offset, len: end - start };
-            room::push(&mut table, Chunk { at: at.clone(), span, mask: 0 })?;
+            try_alloc::push(&mut table, Chunk { at: at.clone(), span, mask: 0 })?;
             let steps = at.iter_mut().zip(&self.chunk).zip(&self.shape).rev();
             let mut left = steps.map(|((at, chunk), dim)| {
                 *at = at.saturating_add(*chunk);
@@ -124,7 +124,7 @@ impl Chunks for Packed {
         let (first, count) = self.run(&chunk.at);
         let padded = numel(&self.chunk).unwrap_or(count);
         out.clear();
-        room::make_room(out, padded)?;
+        try_alloc::make_room(out, padded)?;
         let bits = 8 / self.per_byte;
         let mask = (1u16 << bits) - 1;
         let elements = stored.iter().flat_map(|byte| {

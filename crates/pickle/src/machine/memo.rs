@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use statelens_checkpoint::{Int, Result, room};
+use statelens_checkpoint::{Int, Result, try_alloc};
 
 use crate::NodeId;
 
@@ -40,12 +40,12 @@ impl Memo {
         if let Some(place) = place {
             *place = id;
         } else if self.counted.len() as u64 == index {
-            room::push(&mut self.counted, id)?;
+            try_alloc::push(&mut self.counted, id)?;
             if !self.others.is_empty() {
                 self.others.remove(&index);
             }
         } else {
-            room::insert(&mut self.others, index, id)?;
+            try_alloc::insert(&mut self.others, index, id)?;
         }
         Ok(())
     }
@@ -54,7 +54,7 @@ impl Memo {
     pub(super) fn set_int(&mut self, index: Int, id: NodeId) -> Result<()> {
         match index.to_u64() {
             Some(index) => self.set(index, id),
-            None => room::insert(&mut self.large, index, id).map(drop),
+            None => try_alloc::insert(&mut self.large, index, id).map(drop),
         }
     }
 }

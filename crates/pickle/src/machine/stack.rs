@@ -1,6 +1,6 @@
 //! The stack, and the nodes that opcodes push onto it.
 
-use statelens_checkpoint::{Limits, Result, room};
+use statelens_checkpoint::{Limits, Result, try_alloc};
 
 use super::Machine;
 use crate::graph::damaged;
@@ -40,7 +40,7 @@ impl Machine<'_> {
 
     pub(super) fn push(&mut self, id: NodeId) -> Result<()> {
         self.bound_stack()?;
-        room::push(&mut self.stack, id)
+        try_alloc::push(&mut self.stack, id)
     }
 
     pub(super) fn bound_stack(&self) -> Result<()> {
@@ -82,7 +82,7 @@ impl Machine<'_> {
     }
 
     pub(super) fn pop_from(&mut self, start: usize) -> Result<Vec<NodeId>> {
-        let items = room::copied(&self.stack[start..])?;
+        let items = try_alloc::copied(&self.stack[start..])?;
         self.stack.truncate(start);
         Ok(items)
     }

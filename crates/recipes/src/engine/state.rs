@@ -1,7 +1,7 @@
 //! A state dict during a conversion.
 
 use indexmap::IndexMap;
-use statelens_checkpoint::{Checkpoint, DictKey, Error, Result, Tensor, Value, ValueId, room};
+use statelens_checkpoint::{Checkpoint, DictKey, Error, Result, Tensor, Value, ValueId, try_alloc};
 
 use crate::language::Scalar;
 
@@ -34,7 +34,7 @@ impl State {
             )));
         };
         let mut state = Self::default();
-        room::ahead(dict.entries.len() as u64 * EACH)?;
+        try_alloc::ahead(dict.entries.len() as u64 * EACH)?;
         for (key, id) in &dict.entries {
             let DictKey::Str(key) = key else {
                 return Err(Error::refused(format!("the key {key} of the model is not a text")));
@@ -79,7 +79,7 @@ impl State {
 
     /// Fails if there is not enough memory for another state with as many keys.
     pub fn room(&self) -> Result<()> {
-        room::ahead(self.entries.len() as u64 * EACH)
+        try_alloc::ahead(self.entries.len() as u64 * EACH)
     }
 
     pub fn is_empty(&self) -> bool {

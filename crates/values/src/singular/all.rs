@@ -1,7 +1,7 @@
 //! All singular values: reflections reduce the rows to a triangular matrix as they arrive, then
 //! reduce that to a bidiagonal matrix, whose singular values are found by bisection.
 
-use statelens_checkpoint::{Result, room};
+use statelens_checkpoint::{Result, try_alloc};
 
 use super::columns::{Columns, add, dot, reflect, reflector};
 
@@ -66,7 +66,7 @@ fn take_tall(
 ) -> Result<()> {
     let high = rows.len() / width.max(1);
     if block.len() < rows.len() {
-        *block = room::filled(0.0, rows.len())?;
+        *block = try_alloc::filled(0.0, rows.len())?;
     }
     let block = &mut block[..rows.len()];
     for (row, values) in rows.chunks_exact(width).enumerate() {
@@ -151,7 +151,7 @@ impl TwoDiagonals {
             let (kept, scale) = reflector(&mut vector);
             self.found.push(kept);
             if scale != 0.0 {
-                let mut products = room::filled(0.0, count - at - 1)?;
+                let mut products = try_alloc::filled(0.0, count - at - 1)?;
                 for (other, times) in (at + 1..count).zip(&vector) {
                     add(&mut products, *times, &square.get(other)[at + 1..]);
                 }

@@ -1,6 +1,6 @@
 //! Matrices stored by column, and operations on columns.
 
-use statelens_checkpoint::{Result, room};
+use statelens_checkpoint::{Result, try_alloc};
 
 /// A matrix whose columns are stored one after the other.
 #[derive(Debug, Clone, Default)]
@@ -12,7 +12,7 @@ pub(super) struct Columns {
 impl Columns {
     /// Returns a matrix of `count` columns of zeros.
     pub(super) fn zeros(height: usize, count: usize) -> Result<Self> {
-        Ok(Self { height, values: room::filled(0.0, height.saturating_mul(count))? })
+        Ok(Self { height, values: try_alloc::filled(0.0, height.saturating_mul(count))? })
     }
 
     pub(super) fn count(&self) -> usize {
@@ -34,7 +34,7 @@ impl Columns {
     }
 
     pub(super) fn push(&mut self, column: &[f64]) -> Result<()> {
-        room::make_room(&mut self.values, column.len() as u64)?;
+        try_alloc::make_room(&mut self.values, column.len() as u64)?;
         self.values.extend_from_slice(column);
         Ok(())
     }

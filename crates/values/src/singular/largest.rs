@@ -3,7 +3,7 @@
 //! repeatedly by the matrix and its transpose. A value found is never larger than the true one, and
 //! the residual gives a bound on its error.
 
-use statelens_checkpoint::{Result, room};
+use statelens_checkpoint::{Result, try_alloc};
 
 use super::columns::{Columns, add, dot};
 use super::spectrum::Spectrum;
@@ -190,7 +190,7 @@ fn eigenvectors(mut square: Columns) -> Result<(Vec<f64>, Columns)> {
     let mut vectors = Columns::zeros(count, count)?;
     (0..count).for_each(|at| vectors.get_mut(at)[at] = 1.0);
     let mut norms: Vec<f64> =
-        room::collect((0..count).map(|it| dot(square.get(it), square.get(it))))?;
+        try_alloc::collect((0..count).map(|it| dot(square.get(it), square.get(it))))?;
     for _ in 0..SWEEPS {
         let mut turned = false;
         for one in 0..count {

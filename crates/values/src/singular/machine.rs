@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use statelens_checkpoint::{Error, FileSet, Result, Tensor, room};
+use statelens_checkpoint::{Error, FileSet, Result, Tensor, try_alloc};
 use statelens_tensor::{BUDGET, Machine, Need, Pour, Receive};
 
 use super::all::{SturmBisection, Triangle, TwoDiagonals};
@@ -183,7 +183,7 @@ impl Singular {
                         whole: true,
                         passes: 1,
                     };
-                    found.errors = room::filled(found.tolerance(), found.values.len())?;
+                    found.errors = try_alloc::filled(found.tolerance(), found.values.len())?;
                     self.found = Some(found);
                     self.stage = Stage::Done;
                 }
@@ -264,7 +264,7 @@ impl Receive for Queue {
             self.bytes.drain(..self.taken);
             self.taken = 0;
         }
-        room::make_room(&mut self.bytes, bytes.len() as u64)?;
+        try_alloc::make_room(&mut self.bytes, bytes.len() as u64)?;
         self.bytes.extend_from_slice(bytes);
         Ok(())
     }

@@ -13,6 +13,8 @@ use super::matching::{Matching, suggestion};
 use super::renames::renames;
 use super::summary::summary;
 use super::table::{DifferenceTable, FilterBar};
+use crate::byte_map::page::TapeView;
+use crate::byte_map::state::{TapeMark, row_at};
 use crate::compare::message::{CompareRequest, ReportFormat};
 use crate::compare::model::ComparisonState;
 use crate::open::message::OpenedCheckpoint;
@@ -29,8 +31,6 @@ use crate::protocol::error::ErrorText;
 use crate::state::fmt;
 use crate::state::task::Task;
 use crate::state::work::OpenWork;
-use crate::tape::page::TapeView;
-use crate::tape::state::{TapeMark, row_at};
 
 /// Properties of the comparison screen.
 #[derive(Properties, PartialEq)]

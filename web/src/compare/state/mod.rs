@@ -9,10 +9,10 @@ use std::rc::Rc;
 use statelens_checkpoint::{numbers, order};
 use statelens_compare::diff::DifferenceKind;
 
+use crate::byte_map::state::{TapeMark, TapeMarkKind};
 use crate::compare::message::{Difference, NO_ROW, StructureDifference};
 use crate::filter::state::Filter;
 use crate::rows::Row;
-use crate::tape::state::{TapeMark, TapeMarkKind};
 
 /// How two rows relate, in the order in which the table shows them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

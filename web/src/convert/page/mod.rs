@@ -11,6 +11,8 @@ use statelens_checkpoint::{Grade, visible};
 use statelens_formats::{Writing, writings};
 use yew::prelude::*;
 
+use crate::byte_map::page::TapeView;
+use crate::byte_map::page::output_parts;
 use crate::convert::message::{Loss, PlanSummary};
 use crate::convert::page::running::{done_body, failed_body, running_body};
 use crate::convert::state::presets::Preset;
@@ -23,8 +25,6 @@ use crate::protocol::error::ErrorText;
 use crate::state::fmt;
 use crate::state::task::Task;
 use crate::state::work::OpenWork;
-use crate::tape::page::TapeView;
-use crate::tape::page::output_parts;
 use crate::{convert, family, repair};
 
 /// Properties of the convert sheet.

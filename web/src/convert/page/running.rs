@@ -5,6 +5,9 @@ use std::rc::Rc;
 use statelens_checkpoint::Grade;
 use yew::prelude::*;
 
+use crate::byte_map;
+use crate::byte_map::page::TapeView;
+use crate::byte_map::page::output_parts;
 use crate::convert::message::{ConversionResult, PlanSummary, WriteMethod};
 use crate::convert::state::Conversion;
 use crate::page::drop::DroppedFile;
@@ -16,9 +19,6 @@ use crate::protocol::error::{ErrorKind, ErrorText};
 use crate::protocol::job::JobKind;
 use crate::protocol::task::JobProgress;
 use crate::state::fmt;
-use crate::tape;
-use crate::tape::page::TapeView;
-use crate::tape::page::output_parts;
 
 /// Renders a number with its label.
 pub fn figure(label: &'static str, value: String) -> Html {
@@ -127,7 +127,7 @@ fn chart(past: &[(u64, f64)]) -> Html {
         .collect();
     let Some(&(end, _)) = points.last() else { return html! {} };
     let most = points.iter().map(|point| point.1).fold(1.0, f64::max);
-    let ten = tape::state::decade(most);
+    let ten = byte_map::state::decade(most);
     let top =
         [1.0, 2.0, 5.0, 10.0].into_iter().map(|n| n * ten).find(|&n| n >= most).unwrap_or(most);
     let line: String = points

@@ -5,13 +5,13 @@ use std::rc::Rc;
 use statelens_describe::FileGrade;
 use web_sys::File;
 
+use crate::checkpoint_list::state::Rail;
 use crate::compare::message::ReportFormat;
 use crate::open::message::{FileName, OpenedCheckpoint};
 use crate::page::model::{LoadingState, PageModel, Screen, Tab};
 use crate::page::stored::chosen_columns;
 use crate::protocol::FromWorker;
 use crate::protocol::error::{ErrorKind, ErrorText};
-use crate::rail::state::Rail;
 use crate::rows::PackedRows;
 use crate::state::work::OpenWork;
 

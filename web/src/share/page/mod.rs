@@ -11,6 +11,7 @@ use statelens_describe::share::{KeysAs, LinkOptions};
 use wasm_bindgen::JsValue;
 use yew::prelude::*;
 
+use crate::byte_map::page::TapeView;
 use crate::page::grade::grade_mark;
 use crate::page::hooks::use_window_event;
 use crate::page::marks::{Copy, breakable, cap, classes, copy, one_of, when};
@@ -24,7 +25,6 @@ use crate::share::state::{KINDS, fits, is_reachable, without_secrets};
 use crate::state::fmt;
 use crate::state::task::Task;
 use crate::state::work::OpenWork;
-use crate::tape::page::TapeView;
 use crate::verify::model::Verification;
 use crate::verify::page::read_all::ReadAll;
 use crate::verify::page::unpack_confirmation;

@@ -11,13 +11,13 @@ use web_sys::Element;
 use yew::prelude::*;
 
 use crate::filter::state::Filter;
+use crate::multi_select::page::touch::{LongPress, is_tap};
 use crate::page::edge::Edge;
 use crate::page::hooks::{ByAddress, use_media, use_size, use_small};
 use crate::page::marks::{classes, contents_text, dtype, value_kind, when};
 use crate::page::model::Tab;
 use crate::page::model::actor::Actor;
 use crate::page::viewport::{LineLayout, reveal, use_steady_lines, use_viewport};
-use crate::picked::page::touch::{LongPress, is_tap};
 use crate::rows::{LeafKind, Row};
 use crate::state::fmt;
 use crate::state::work::{OpenWork, Selection};

@@ -10,6 +10,7 @@ use statelens_compare::verify::ReportLine;
 use web_sys::{File, HtmlInputElement};
 use yew::prelude::*;
 
+use crate::byte_map::page::TapeView;
 use crate::convert::page::running::{figure, figures};
 use crate::page::drop::{DroppedFile, save_text};
 use crate::page::error::{error_body, raise_limits_offer};
@@ -23,7 +24,6 @@ use crate::protocol::task::JobProgress;
 use crate::state::fmt;
 use crate::state::task::Task;
 use crate::state::work::OpenWork;
-use crate::tape::page::TapeView;
 use crate::text::title;
 use crate::verify::message::VerifyReport;
 use crate::verify::model::Verification;

@@ -6,7 +6,8 @@ use std::rc::Rc;
 
 use statelens_checkpoint::json::{Document, Id, JsonNode};
 use statelens_checkpoint::{
-    DType, Error, Interner, Layout, Limits, Progress, Result, Tensor, Text, Value, ValueId, room,
+    DType, Error, Interner, Layout, Limits, Progress, Result, Tensor, Text, Value, ValueId,
+    try_alloc,
 };
 use statelens_hdf5::{AttributeValues, Object};
 
@@ -430,13 +431,13 @@ impl Container for CerebrasFile {
     }
 
     fn texts_ahead(&self, flat: &[&Text]) -> Result<()> {
-        let names = room::collect(flat.iter().map(|flat| metadata_name(flat)))?;
+        let names = try_alloc::collect(flat.iter().map(|flat| metadata_name(flat)))?;
         self.browse.borrow_mut().attributes_ahead(names.iter().map(Vec::as_slice))
     }
 
     fn objects_ahead(&self, flat: &[&Text]) -> Result<()> {
         let address = |flat: &&Text| self.browse.borrow_mut().find(&flat.to_lossy()).ok().flatten();
-        let addresses = room::collect(flat.iter().filter_map(address))?;
+        let addresses = try_alloc::collect(flat.iter().filter_map(address))?;
         self.browse.borrow_mut().ahead(addresses)
     }
 

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use statelens_checkpoint::{
     DType, Error, FileId, Finding, FindingKind, Grade, Layout, LoaderCall, Progress, Result,
-    Tensor, Text, Value, ValueId, order, room,
+    Tensor, Text, Value, ValueId, order, try_alloc,
 };
 use statelens_hdf5::{AttributeValues, Groups, Link, LinkValue, Object};
 use statelens_pickle::ScanOptions;
@@ -98,7 +98,7 @@ struct Legacy {
 impl LeafReader for Legacy {
     fn ahead(&mut self, flat: &[&Text]) -> Result<()> {
         let addresses = flat.iter().filter_map(|flat| self.names.find(&self.main, flat));
-        let addresses = room::collect(addresses)?;
+        let addresses = try_alloc::collect(addresses)?;
         self.main.browse.borrow_mut().ahead(addresses)
     }
 
@@ -386,7 +386,7 @@ impl QuotedNames {
             if let LinkValue::Hard(address) = link.target
                 && (all_odd || !is_plain(&link.name))
             {
-                room::insert(&mut odd, unquote(&link.name), (position, address))?;
+                try_alloc::insert(&mut odd, unquote(&link.name), (position, address))?;
             }
         }
         Ok(Self { odd, all_odd })
@@ -429,11 +429,11 @@ fn shared(container: &CerebrasFile) -> Result<HashMap<u64, Option<ValueId>>> {
         LinkValue::Hard(address) => Some(address),
         _ => None,
     });
-    let mut addresses = room::collect(hard)?;
+    let mut addresses = try_alloc::collect(hard)?;
     order::natural(&mut addresses);
     let mut shared = HashMap::new();
     for pair in addresses.windows(2).filter(|pair| pair[0] == pair[1]) {
-        room::insert(&mut shared, pair[0], None)?;
+        try_alloc::insert(&mut shared, pair[0], None)?;
     }
     Ok(shared)
 }

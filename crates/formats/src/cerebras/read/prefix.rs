@@ -18,8 +18,8 @@ use super::current::{self, Container, LinkTarget, StoredValue};
 use super::elements::retype;
 use super::{CerebrasReading, unread};
 use crate::cerebras::metadata::{Entries, ObjectFacts};
-use crate::damage;
 use crate::paths::folder;
+use crate::source_damage;
 
 /// The maximum bytes of a pickled value.
 const MAX_PICKLE: u64 = 256 << 20;
@@ -51,8 +51,8 @@ pub(crate) fn read(
     }
     let mut reading = CerebrasReading::new(&files, None, limits);
     reading.about_version(version, true, prefix.entries.is_complete());
-    let mark = prefix.entries.text(damage::MARK.as_bytes()).ok().flatten();
-    reading.findings.extend(mark.map(|text| damage::carried(&text.to_lossy())));
+    let mark = prefix.entries.text(source_damage::MARK.as_bytes()).ok().flatten();
+    reading.findings.extend(mark.map(|text| source_damage::carried(&text.to_lossy())));
     let root = current::read(&mut reading, prefix.clone(), spec, progress)?;
     reading.findings.extend(prefix.moved());
     let findings = reading.findings();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use statelens_checkpoint::json::{Document, Id, JsonNode};
 use statelens_checkpoint::{
     DictClass, DictKey, Error, Global, Interner, Key, KeyPart, Limits, ListClass, Result, Text,
-    TupleClass, room,
+    TupleClass, try_alloc,
 };
 use statelens_pickle::{Node as PickleNode, NodeId, Pickle};
 
@@ -146,7 +146,7 @@ impl Building {
 
     fn slot(&mut self) -> Result<usize> {
         Limits::check("values of the state dict", self.spec.nodes.len() as u64 + 1, self.most)?;
-        room::push(&mut self.spec.nodes, SpecNode(None))?;
+        try_alloc::push(&mut self.spec.nodes, SpecNode(None))?;
         Ok(self.spec.nodes.len() - 1)
     }
 
@@ -165,8 +165,8 @@ impl Building {
             };
         };
         let first = self.spec.nodes.len();
-        room::make_room(&mut self.spec.nodes, children.len() as u64)?;
-        let mut open = room::vec(children.len() as u64)?;
+        try_alloc::make_room(&mut self.spec.nodes, children.len() as u64)?;
+        let mut open = try_alloc::vec(children.len() as u64)?;
         for child in children.iter().take(steps.len()) {
             open.push((self.slot()?, *child));
         }

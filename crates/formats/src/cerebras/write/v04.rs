@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use statelens_checkpoint::json::Json;
 use statelens_checkpoint::{
-    Array, Checkpoint, DType, Loss, Result, Tensor, TensorId, Text, Value, ValueId, room,
+    Array, Checkpoint, DType, Loss, Result, Tensor, TensorId, Text, Value, ValueId, try_alloc,
 };
 use statelens_hdf5::write::{
     Attribute, AttributeValue, Content, Dataset, DatasetId, Datatype, FilePlan, Filter,
@@ -17,7 +17,7 @@ use super::outline;
 use super::report::{self, EXCLUDE, LossReport};
 use super::tree;
 use super::v05::{dataset, dimensions, fill_value, fit, lose_class};
-use crate::damage;
+use crate::source_damage;
 
 /// Leaves are datasets of one group here.
 const MAX_LEAVES: u64 = 1_000_000;
@@ -42,7 +42,7 @@ pub(super) fn plan(
     let mut writer = V04Writer { source, file: FilePlan::new(), report, style };
     let mut names = HashSet::new();
     // The dataset of each leaf, for later leaves that are the same object.
-    let mut written: Vec<Option<DatasetId>> = room::vec(outline.leaves.len() as u64)?;
+    let mut written: Vec<Option<DatasetId>> = try_alloc::vec(outline.leaves.len() as u64)?;
     for leaf in &outline.leaves {
         let name = quote(&leaf.key);
         if leaf.key.as_str().is_none() {
@@ -72,8 +72,8 @@ pub(super) fn plan(
         let version = Attribute::new("__version__", AttributeValue::F64(0.4));
         writer.file.attributes.push(version);
     }
-    if let Some(mark) = damage::mark(source) {
-        let mark = Attribute::new(damage::MARK, AttributeValue::Text(mark));
+    if let Some(mark) = source_damage::mark(source) {
+        let mark = Attribute::new(source_damage::MARK, AttributeValue::Text(mark));
         writer.file.attributes.push(mark);
     }
     let losses = writer.report.finish(if style == Style::Typed { "0.4" } else { "0.1" })?;

@@ -5,7 +5,7 @@
 use statelens_checkpoint::json::{self, Json};
 use statelens_checkpoint::{
     Array, Checkpoint, DType, Error, Layout, Loss, PlannedFile, Result, Segment, Setting, Tensor,
-    TensorClass, TensorId, Text, Value, ValueId, room,
+    TensorClass, TensorId, Text, Value, ValueId, try_alloc,
 };
 use statelens_hdf5::write::{
     Attribute, AttributeValue, Content, Dataset, Datatype, FilePlan, Filter, PlannedSegments, Space,
@@ -18,7 +18,7 @@ use super::prefix::{ObjectPlan, number, sizes};
 use super::report::{self, EXCLUDE, LossReport, OLDER};
 use super::spec;
 use crate::cerebras::rtfx;
-use crate::damage;
+use crate::source_damage;
 
 /// The number of root attributes that do not belong to leaves: spec, version, success.
 const OTHERS: u64 = 3;
@@ -51,7 +51,7 @@ fn written(source: &Checkpoint, container: Container) -> Result<(Container, Vec<
     let outline = outline::outline(source, FormatFamily::V05, ROOM - OTHERS, &mut report)?;
     let mut writer = V05Writer { source, container, report };
     // The text of all keys grows in a vector that doubles its capacity.
-    room::ahead(outline.nodes.len() as u64 * 256)?;
+    try_alloc::ahead(outline.nodes.len() as u64 * 256)?;
     writer.attribute("__spec__", AttributeValue::Text(spec::root(&outline.nodes)));
     writer.attribute("__version__", AttributeValue::F64(0.5));
     let mut names = std::collections::HashSet::new();
@@ -62,8 +62,8 @@ fn written(source: &Checkpoint, container: Container) -> Result<(Container, Vec<
             writer.report.refuse(&leaf.key, report::SAME_NAME, EXCLUDE);
         }
     }
-    if let Some(mark) = damage::mark(source) {
-        writer.attribute(damage::MARK, AttributeValue::Text(mark));
+    if let Some(mark) = source_damage::mark(source) {
+        writer.attribute(source_damage::MARK, AttributeValue::Text(mark));
     }
     writer.attribute("__SUCCESS__", AttributeValue::Bool(true));
     let losses = writer.report.finish("0.5")?;

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use foldhash::{HashMap, HashMapExt, HashSet};
-use statelens_checkpoint::{Finding, Grade, Result, counted, order, room};
+use statelens_checkpoint::{Finding, Grade, Result, counted, order, try_alloc};
 use statelens_tensor::crc;
 
 use super::super::section::some;
@@ -19,7 +19,7 @@ pub(super) fn examine(search: &mut Search<'_>, blob: &Blob, directory: Directory
     zip::entries(&source, directory, &mut |entry| {
         let may = search.may_enter(blob, entry.name.len());
         if may {
-            listed = room::push(&mut entries, entry);
+            listed = try_alloc::push(&mut entries, entry);
         }
         may && listed.is_ok()
     });

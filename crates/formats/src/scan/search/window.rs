@@ -1,6 +1,6 @@
 //! The bytes of a pickle, read on demand, without strings that are too long to keep in memory.
 
-use statelens_checkpoint::{Result, room};
+use statelens_checkpoint::{Result, try_alloc};
 use statelens_pickle::{Broken, opcode as op};
 
 use super::super::section::some;
@@ -66,7 +66,7 @@ impl<'a> Window<'a> {
             return Ok(false);
         }
         self.bytes.truncate(opcode + 1);
-        room::make_room(&mut self.bytes, len as u64)?;
+        try_alloc::make_room(&mut self.bytes, len as u64)?;
         self.bytes.resize(end, 0);
         self.left_out = self.left_out.saturating_add(broken.needed - end as u64);
         self.read(4 << 10)?;
@@ -77,7 +77,7 @@ impl<'a> Window<'a> {
         let kept = self.bytes.len() as u64;
         let more =
             some(&*self.blob.source, self.offset(kept), len.min(self.most.saturating_sub(kept)))?;
-        room::make_room(&mut self.bytes, more.len() as u64)?;
+        try_alloc::make_room(&mut self.bytes, more.len() as u64)?;
         self.bytes.extend_from_slice(&more);
         Ok(!more.is_empty())
     }

@@ -18,7 +18,7 @@ use statelens_pickle::Storage;
 
 use super::part;
 use crate::archive::Archive;
-use crate::unread::Unread;
+use crate::unreadable_parts::Unread;
 
 /// The record that every newer archive has in its folder.
 const FORMAT: &str = "archive_format";

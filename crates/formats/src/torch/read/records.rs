@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use statelens_checkpoint::{ByteOrder, Layout, Result, room};
+use statelens_checkpoint::{ByteOrder, Layout, Result, try_alloc};
 use statelens_pickle::{Storage, Storages};
 
 use crate::archive::Archive;
@@ -32,7 +32,7 @@ impl<'a> Records<'a> {
         folder: &'a str,
         byte_order: ByteOrder,
     ) -> Result<Self> {
-        let found = room::filled(NOT_YET, archive.len())?;
+        let found = try_alloc::filled(NOT_YET, archive.len())?;
         Ok(Self { archive, folder, byte_order, found, lost: HashMap::new(), next: 0, first: 0 })
     }
 

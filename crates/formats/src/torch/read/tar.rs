@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use statelens_checkpoint::{
     Builder, Checkpoint, DType, Error, FileId, FileSet, FormatInfo, Layout, Limits, Progress,
-    ReadAt, Result, Span, Structure, Tensor, TensorClass, room,
+    ReadAt, Result, Span, Structure, Tensor, TensorClass, try_alloc,
 };
 use statelens_pickle::{Node, NodeId, Pickle, ScanOptions, Storage, Storages};
 
@@ -86,7 +86,7 @@ impl Tar {
     fn object(&self, limits: &Limits) -> Result<Result<Pickle, statelens_pickle::Broken>> {
         let Span { offset, len, .. } = self.pickle;
         Limits::check("bytes of the pickle", len, limits.structure)?;
-        let mut bytes = room::zeros(len)?;
+        let mut bytes = try_alloc::zeros(len)?;
         self.source.read_at(offset, &mut bytes)?;
         Ok(statelens_pickle::read(&bytes, offset, limits))
     }
@@ -199,7 +199,7 @@ impl<'a> MemberReader<'a> {
         let most = (self.end - self.at).min(self.limits.structure);
         let mut len = most.min(GUESS);
         loop {
-            let mut bytes = room::zeros(len)?;
+            let mut bytes = try_alloc::zeros(len)?;
             self.source.read_at(self.at, &mut bytes)?;
             match statelens_pickle::read(&bytes, self.at, self.limits) {
                 Ok(pickle) => {

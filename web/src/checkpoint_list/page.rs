@@ -7,6 +7,7 @@ use statelens_checkpoint::visible;
 use statelens_describe::FileGrade;
 use yew::prelude::*;
 
+use crate::checkpoint_list::state::{Rail, RailEntry, RailOrder};
 use crate::page::drop::DroppedFile;
 use crate::page::grade::{grade_mark, grade_text};
 use crate::page::hooks::ByAddress;
@@ -15,7 +16,6 @@ use crate::page::model::PageModel;
 use crate::page::model::actor::Actor;
 use crate::page::pair;
 use crate::protocol::ToWorker;
-use crate::rail::state::{Rail, RailEntry, RailOrder};
 use crate::state::fmt;
 
 /// Maximum number of checkpoints that are opened in advance to check whether they are damaged.

@@ -77,7 +77,7 @@ fn damage(source: &Checkpoint) -> impl Iterator<Item = &Finding> {
     source.findings.iter().filter(|finding| {
         finding.grade == Grade::Damage
             // If the tensors in missing files are known, writing fails for them. If they are not,
-            // `stray::unlisted` reports the files.
+            // `not_a_checkpoint::unlisted` reports the files.
             && finding.missing.is_empty()
             && finding.kind != FindingKind::WrongFile
     })

@@ -6,7 +6,7 @@ use statelens_checkpoint::{
     capitalised, grouped,
 };
 
-use crate::{Probe, foreign, paths, tar};
+use crate::{Probe, paths, tar, unsupported};
 
 /// The kind of a file that no format claims. In a set of files, the smallest kind explains the
 /// most.
@@ -127,7 +127,7 @@ pub(crate) fn explain(probe: &Probe<'_>) -> Error {
                  content.",
             ),
         },
-        Stray::Foreign | Stray::Document => match foreign::find(probe) {
+        Stray::Foreign | Stray::Document => match unsupported::find(probe) {
             Some(foreign) => foreign.error(),
             None => Error::unsupported("this is not a checkpoint"),
         },
@@ -241,7 +241,7 @@ fn kind(probe: &Probe<'_>) -> Stray {
         () if !probe.name().ends_with(".mlmodel") && is_onnx(probe) => Stray::Onnx,
         () if head.iter().all(|byte| *byte == 0) => Stray::Zeros,
         () if COMPRESSED.iter().any(|magic| head.starts_with(magic)) => Stray::Compressed,
-        () => match foreign::find(probe) {
+        () => match unsupported::find(probe) {
             Some(foreign) if foreign.is_model() => Stray::Foreign,
             Some(_) => Stray::Document,
             None => Stray::Unknown,

@@ -5,6 +5,9 @@ use std::rc::Rc;
 use statelens_checkpoint::visible;
 use yew::prelude::*;
 
+use crate::byte_map::state::{
+    StateShare, Tape, TapeMark, TapeMarkKind, TapeZoom, lay_out, place_stretches,
+};
 use crate::convert::message::PlanSummary;
 use crate::page::hooks::{use_size, use_small};
 use crate::page::marks::{HATCHED, classes, when};
@@ -13,9 +16,6 @@ use crate::pieces::state::color;
 use crate::state::dtype::DTypeFamily;
 use crate::state::dtype::{self, short};
 use crate::state::fmt;
-use crate::tape::state::{
-    StateShare, Tape, TapeMark, TapeMarkKind, TapeZoom, lay_out, place_stretches,
-};
 
 /// Properties of a tape.
 #[derive(Properties, PartialEq)]
