@@ -2,6 +2,7 @@
 
     python quantised.py inputs FOLDER       writes FOLDER/quantised-NAME: 256 MB of float32 in each scheme, and dense
                                             float16
+    python quantised.py model FILE GB       writes a GGUF file of this size with the types of Q4_K_M
     python quantised.py dequantize FILE     prints the seconds for reading a GGUF file and decoding all of its blocks
 
 The seconds exclude the start of the interpreter.
@@ -45,8 +46,8 @@ def inputs(folder):
         writer = gguf.GGUFWriter(f"{folder}/quantised-{name}.gguf", "llama")
         for at in range(MATRICES):
             # Small exponents, so that no scale is infinite.
-            blocks = generator.integers(0, 0x3C, (ROWS, COLUMNS // elements * size), np.uint8)
-            writer.add_tensor(f"blk.{at}.ffn_up.weight", blocks, raw_dtype=kind)
+            stored = generator.integers(0, 0x3C, (ROWS, COLUMNS // elements * size), np.uint8)
+            writer.add_tensor(f"blk.{at}.ffn_up.weight", stored, raw_dtype=kind)
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
         writer.write_tensors_to_file()
@@ -68,6 +69,62 @@ def inputs(folder):
     safetensors(f"{folder}/quantised-awq.safetensors", awq)
 
 
+def blocks(generator, kind, rows, columns):
+    """Returns blocks whose values are those of a layer: codes around the middle, scales near 0.001."""
+    import gguf
+
+    elements, size = gguf.constants.GGML_QUANT_SIZES[kind]
+    count = rows * columns // elements
+    # The sum of two random numbers is near the middle more often than at the ends.
+    nibbles = generator.integers(0, 8, (2, count, size, 2), np.uint8)
+    nibbles = nibbles[0] + nibbles[1]
+    stored = nibbles[..., 0] | nibbles[..., 1] << 4
+    scale = lambda middle: (generator.random(count, np.float32) * middle + middle).astype(np.float16)  # noqa: E731
+    halves = lambda numbers: numbers[:, None].view(np.uint8)  # noqa: E731
+    if kind.name == "Q4_K":
+        stored[:, 0:2], stored[:, 2:4] = halves(scale(1e-4)), halves(scale(7e-4))
+        stored[:, 4:16] = generator.integers(0, 256, (count, 12), np.uint8)
+    else:
+        stored[:, 192:208] = generator.integers(20, 128, (count, 16), np.uint8)
+        stored[:, 208:210] = halves(scale(1e-5))
+    return stored.reshape(rows, -1)
+
+
+def model(path, size):
+    """Writes layers as llama-quantize does for Q4_K_M: half of `attn_v` and `ffn_down`, and the head, are Q6_K."""
+    import gguf
+
+    generator = np.random.default_rng(1)
+    four, six = gguf.GGMLQuantizationType.Q4_K, gguf.GGMLQuantizationType.Q6_K
+    hidden, inner, vocabulary = 4_096, 14_336, 32_000
+    shapes = {"attn_q": (hidden, hidden), "attn_k": (1_024, hidden), "attn_v": (1_024, hidden)}
+    shapes |= {"attn_output": (hidden, hidden), "ffn_gate": (inner, hidden), "ffn_up": (inner, hidden)}
+    shapes |= {"ffn_down": (hidden, inner)}
+    writer = gguf.GGUFWriter(path, "llama")
+    written = 0
+
+    def add(name, kind, shape):
+        nonlocal written
+        data = blocks(generator, kind, *shape)
+        written += data.nbytes
+        writer.add_tensor(name, data, raw_dtype=kind)
+
+    add("token_embd.weight", four, (vocabulary, hidden))
+    add("output.weight", six, (vocabulary, hidden))
+    layer = 0
+    while written < float(size) * 1e9:
+        for name, shape in shapes.items():
+            more = name in ("attn_v", "ffn_down") and layer % 2 == 0
+            add(f"blk.{layer}.{name}.weight", six if more else four, shape)
+        for name in ("attn_norm", "ffn_norm"):
+            writer.add_tensor(f"blk.{layer}.{name}.weight", np.ones(hidden, np.float32))
+        layer += 1
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
 def dequantize(path):
     import gguf
 
@@ -76,8 +133,8 @@ def dequantize(path):
 
 
 if __name__ == "__main__":
-    what, path = sys.argv[1:]
+    what, *paths = sys.argv[1:]
     started = time.perf_counter()
-    {"inputs": inputs, "dequantize": dequantize}[what](path)
-    if what != "inputs":
+    {"inputs": inputs, "model": model, "dequantize": dequantize}[what](*paths)
+    if what == "dequantize":
         print(time.perf_counter() - started)

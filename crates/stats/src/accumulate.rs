@@ -37,8 +37,10 @@ pub struct Accumulator {
 /// Bytes that are processed at a time.
 const BLOCK: usize = 16 << 10;
 
-/// Number of elements that the tables can count before one of their sums may overflow.
+/// Number of elements that the tables can count before one of their sums may overflow. Tables of codes
+/// have no sums, and emptying them takes longer, since they have more entries.
 const MAX_ELEMENTS: u64 = 1 << 21;
+const MAX_CODES: u64 = 1 << 31;
 
 /// Up to this number of elements, only the table entries that they use are visited when the tables
 /// are flushed.
@@ -134,7 +136,11 @@ impl Accumulator {
             let elements = (block.len() / kind.size()) as u64;
             self.at += elements * kind.values();
             self.counted += elements;
-            if self.counted >= MAX_ELEMENTS {
+            let most = match kind {
+                ElementKind::Bytes(_) | ElementKind::Halves(_) => MAX_CODES,
+                _ => MAX_ELEMENTS,
+            };
+            if self.counted >= most {
                 self.flush(kind, None);
             }
         }

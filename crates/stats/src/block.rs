@@ -1,5 +1,7 @@
 //! Counts blocks of elements.
 
+use statelens_tensor::widest;
+
 use crate::Summary;
 use crate::bins::{self, BINS, NORMAL};
 use crate::kind::Half;
@@ -78,7 +80,10 @@ impl BlockTally<'_> {
         magnitude: impl Fn(u16) -> u16,
     ) {
         let of = |bytes: &[u8; 2]| magnitude(u16::from_le_bytes(*bytes));
-        let mut most = block.iter().map(of).fold(0, u16::max);
+        let mut most = widest(
+            #[inline(always)]
+            || block.iter().map(of).fold(0, u16::max),
+        );
         let floats = infinity != u16::MAX;
         if floats && most >= infinity {
             let (nan, inf) = (|it: &[u8; 2]| of(it) > infinity, |it: &[u8; 2]| of(it) == infinity);
@@ -111,7 +116,7 @@ impl BlockTally<'_> {
         let magnitude = |bytes: &[u8; 4]| u32::from_le_bytes(*bytes) & 0x7fff_ffff;
         self.summary.count += block.len() as u64;
         let (mut min, mut max) = (f32::INFINITY, f32::NEG_INFINITY);
-        if let Some((low, high, zeros)) = normal_range(block).or_else(|| range_and_zeros(block)) {
+        if let Some((low, high, zeros)) = range_and_zeros(block) {
             (min, max) = (low, high);
             self.tables.zeros += u64::from(zeros);
             let table = sized(&mut self.tables.singles, HALVES);
@@ -310,47 +315,26 @@ impl<'a> Wide<'a> {
     }
 }
 
-/// Returns the minimum, the maximum and a zero count of 0 for floats that are all normal numbers.
-/// Returns `None` if there are zeros or other values among them, or if the block is not a whole
-/// number of vectors. The comparison by lanes lets the compiler use vector instructions.
-fn normal_range(block: &[[u8; 4]]) -> Option<(f32, f32, u32)> {
-    const LANES: usize = 16;
-    let (vectors, []) = block.as_chunks::<LANES>() else { return None };
-    let (mut low, mut high) = ([f32::INFINITY; LANES], [f32::NEG_INFINITY; LANES]);
-    let (mut least, mut nothing) = ([f32::INFINITY; LANES], [0.0; LANES]);
-    for vector in vectors {
-        for lane in 0..LANES {
-            let value = f32::from_le_bytes(vector[lane]);
-            let size = value.abs();
-            // The standard library's `min` takes three instructions because it handles NaN.
-            low[lane] = if value < low[lane] { value } else { low[lane] };
-            high[lane] = if value > high[lane] { value } else { high[lane] };
-            least[lane] = if size < least[lane] { size } else { least[lane] };
-            // NaN for NaN and the infinities, else zero.
-            nothing[lane] += 0.0 * value;
-        }
-    }
-    let normal = least.into_iter().all(|least| least >= f32::MIN_POSITIVE);
-    (normal && nothing.into_iter().all(|it| it == 0.0)).then(|| {
-        let least = low.into_iter().fold(f32::INFINITY, f32::min);
-        (least, high.into_iter().fold(f32::NEG_INFINITY, f32::max), 0)
-    })
-}
-
 /// Returns the minimum, the maximum and the number of zeros of floats that are all normal numbers
 /// or zeros, where -0 is less than 0. Returns `None` if there are other values among them.
 fn range_and_zeros(block: &[[u8; 4]]) -> Option<(f32, f32, u32)> {
-    let (mut low, mut high) = (i32::MAX, i32::MIN);
-    let (mut zeros, mut small) = (0u32, 0u32);
-    for bytes in block {
-        let bits = u32::from_le_bytes(*bytes);
-        let magnitude = bits & 0x7fff_ffff;
-        let ordered = bits as i32 ^ ((bits as i32 >> 31) as u32 >> 1) as i32;
-        low = low.min(ordered);
-        high = high.max(ordered);
-        zeros += u32::from(magnitude == 0);
-        small += u32::from(magnitude < f32::MIN_POSITIVE.to_bits());
-    }
+    let (low, high, zeros, small) = widest(
+        #[inline(always)]
+        || {
+            let (mut low, mut high) = (i32::MAX, i32::MIN);
+            let (mut zeros, mut small) = (0u32, 0u32);
+            for bytes in block {
+                let bits = u32::from_le_bytes(*bytes);
+                let magnitude = bits & 0x7fff_ffff;
+                let ordered = bits as i32 ^ ((bits as i32 >> 31) as u32 >> 1) as i32;
+                low = low.min(ordered);
+                high = high.max(ordered);
+                zeros += u32::from(magnitude == 0);
+                small += u32::from(magnitude < f32::MIN_POSITIVE.to_bits());
+            }
+            (low, high, zeros, small)
+        },
+    );
     let number = |it: i32| f32::from_bits((it ^ ((it >> 31) as u32 >> 1) as i32) as u32);
     let (min, max) = (number(low), number(high));
     // Both are finite only if all values are: in this order, NaN is beyond the infinities.

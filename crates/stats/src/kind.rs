@@ -1,8 +1,8 @@
 //! How the elements of each dtype are decoded.
 
-use half::{bf16, f16};
+use half::bf16;
 use statelens_checkpoint::DType;
-use statelens_tensor::{Cast, decode_f4, plain};
+use statelens_tensor::{Cast, decode_f4, plain, widen_f16};
 
 /// The kinds of elements, by how their values are counted.
 #[derive(Debug, Clone, PartialEq)]
@@ -208,7 +208,7 @@ impl Half {
     /// Returns the value of a code; exact.
     pub(crate) fn value(self, code: u16) -> f64 {
         match self {
-            Self::F16 => f16::from_bits(code).to_f64(),
+            Self::F16 => widen_f16(code).into(),
             Self::BF16 => bf16::from_bits(code).to_f64(),
             Self::I16 => (code as i16).into(),
             Self::U16 => code.into(),
@@ -218,7 +218,7 @@ impl Half {
     /// Returns the smallest normal magnitude; 0 if the type has no subnormal numbers.
     pub(crate) fn normal(self) -> f64 {
         match self {
-            Self::F16 => f16::MIN_POSITIVE.to_f64(),
+            Self::F16 => widen_f16(0x0400).into(),
             Self::BF16 => bf16::MIN_POSITIVE.to_f64(),
             Self::I16 | Self::U16 => 0.0,
         }
@@ -251,7 +251,7 @@ impl Component {
 
     fn value(self, bytes: &[u8]) -> f64 {
         match self {
-            Self::F16 => bytes.first_chunk().map(|it| f16::from_le_bytes(*it).to_f64()),
+            Self::F16 => bytes.first_chunk().map(|it| widen_f16(u16::from_le_bytes(*it)).into()),
             Self::BF16 => bytes.first_chunk().map(|it| bf16::from_le_bytes(*it).to_f64()),
             Self::F32 => bytes.first_chunk().map(|it| f32::from_le_bytes(*it).into()),
             Self::F64 => bytes.first_chunk().map(|it| f64::from_le_bytes(*it)),

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
 use statelens_checkpoint::{DType, Result};
-use statelens_tensor::Receive;
+use statelens_tensor::{Receive, widen_f16, widest};
 
 use crate::byte_hash::ByteHash;
 use crate::kind::{Component, ElementKind, Half};
@@ -190,6 +190,11 @@ impl RowScan {
             ElementKind::F32 => {
                 self.row.add(elements.as_chunks().0, |bytes| f32::from_le_bytes(bytes).into());
             }
+            ElementKind::Halves(Half::F16) => {
+                self.row.add(elements.as_chunks().0, |bytes| {
+                    widen_f16(u16::from_le_bytes(bytes)).into()
+                });
+            }
             ElementKind::Halves(Half::BF16) => {
                 self.row.add(elements.as_chunks().0, |bytes| {
                     f32::from_bits(u32::from(u16::from_le_bytes(bytes)) << 16).into()
@@ -254,9 +259,14 @@ impl RowAccumulator {
             most[lane] = if size > most[lane] { size } else { most[lane] };
             not_finite[lane] += u64::from(!finite);
         };
-        for vector in vectors {
-            (0..LANES).for_each(|lane| add(lane, vector[lane]));
-        }
+        widest(
+            #[inline(always)]
+            || {
+                for vector in vectors {
+                    (0..LANES).for_each(|lane| add(lane, vector[lane]));
+                }
+            },
+        );
         rest.iter().enumerate().for_each(|(lane, value)| add(lane, *value));
     }
 

@@ -12,16 +12,25 @@ mod small;
 use std::borrow::Cow;
 use std::ops::Range;
 
-use half::f16;
 use statelens_checkpoint::{Block, DType, Error, Layout, Result, Tensor};
 
-use crate::cast::plain;
+use crate::cast::{plain, widen_f16};
+use crate::widest::widest;
 
-/// Decodes one block; the slices have the lengths of the type in [`DECODERS`].
-type Decode = fn(&[u8], &mut [f32]);
+/// Decodes whole blocks to little-endian floats; the slices have the same number of blocks.
+type Decode = fn(&[u8], &mut [u8]);
+
+/// Makes the list of types: name, elements in a block, bytes in a block, decoder of a block.
+macro_rules! decoders {
+    ($(($name:literal, $elements:literal, $bytes:literal, $decode:path),)*) => {
+        [$(($name, $elements, $bytes, |stored, out| {
+            decode_all::<$elements, $bytes>(stored, out, $decode);
+        }),)*]
+    };
+}
 
 /// Name, elements in a block, bytes in a block, decoder.
-const DECODERS: [(&str, u64, u64, Decode); 25] = [
+const DECODERS: [(&str, u64, u64, Decode); 25] = decoders![
     ("Q4_0", 32, 18, small::q4_0),
     ("Q4_1", 32, 20, small::q4_1),
     ("Q5_0", 32, 22, small::q5_0),
@@ -49,8 +58,28 @@ const DECODERS: [(&str, u64, u64, Decode); 25] = [
     ("Q1_0", 128, 18, small::q1_0),
 ];
 
-/// The most elements in a block of [`DECODERS`].
-const MAX_ELEMENTS: usize = 256;
+/// Decodes whole blocks. `decode` must be `#[inline(always)]`, so that it is compiled for each kind of
+/// vector instructions.
+#[inline(always)]
+fn decode_all<const ELEMENTS: usize, const BYTES: usize>(
+    stored: &[u8],
+    out: &mut [u8],
+    decode: impl Fn(&[u8], &mut [f32]),
+) {
+    widest(
+        #[inline(always)]
+        || {
+            let mut numbers = [0.0; ELEMENTS];
+            let blocks = stored.as_chunks::<BYTES>().0;
+            for (block, out) in blocks.iter().zip(out.chunks_exact_mut(4 * ELEMENTS)) {
+                decode(block, &mut numbers);
+                for (out, number) in out.as_chunks_mut().0.iter_mut().zip(&numbers) {
+                    *out = number.to_le_bytes();
+                }
+            }
+        },
+    );
+}
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Blocks {
@@ -73,14 +102,7 @@ impl Blocks {
     pub(crate) fn run(&self, stored: &[u8], out: &mut Vec<u8>) {
         let Self { bytes, elements, decode } = *self;
         out.resize(stored.len() / bytes * elements * 4, 0);
-        let mut numbers = [0.0; MAX_ELEMENTS];
-        let numbers = &mut numbers[..elements];
-        for (block, out) in stored.chunks_exact(bytes).zip(out.chunks_exact_mut(4 * elements)) {
-            decode(block, numbers);
-            for (out, number) in out.as_chunks_mut().0.iter_mut().zip(&*numbers) {
-                *out = number.to_le_bytes();
-            }
-        }
+        decode(stored, out);
     }
 }
 
@@ -280,20 +302,24 @@ impl Trim {
 }
 
 /// Reads a 16-bit float in a block; the offset must be in bounds.
+#[inline(always)]
 fn half(block: &[u8], at: usize) -> f32 {
-    f16::from_bits(word(block, at)).to_f32()
+    widen_f16(word(block, at))
 }
 
+#[inline(always)]
 fn word(block: &[u8], at: usize) -> u16 {
     u16::from_le_bytes([block[at], block[at + 1]])
 }
 
+#[inline(always)]
 fn signed(byte: u8) -> f32 {
     f32::from(i8::from_le_bytes([byte]))
 }
 
 #[cfg(test)]
 mod tests {
+    use half::f16;
     use statelens_checkpoint::{FileSet, Memory, Span};
 
     use super::*;

@@ -28,13 +28,14 @@ mod stored;
 mod transform;
 mod unpack;
 mod view;
+mod widest;
 mod work;
 
 pub use blocks::{
     ScaleFormat, block_scales, dequantized, dequantized_block, has_floats, lost_scales, numbers,
     scales_in,
 };
-pub use cast::{Cast, CastReport, Narrowing, decode_f4, plain};
+pub use cast::{Cast, CastReport, Narrowing, decode_f4, plain, widen_f16};
 pub use drain::{drain, drain_range, elements};
 pub use gather::{BUDGET, Gather, grain, verbatim_span, verbatim_spans};
 pub use machine::{BUFFER, Buffer, Machine, Need, Out, drive};
@@ -42,6 +43,7 @@ pub use pour::{Pour, Receive};
 pub use slice::{Axis, Slice, Taken};
 pub use sliced::{ElementPlaces, sliced};
 pub use unpack::{unpacked, unpacked_start};
+pub use widest::widest;
 pub use work::{InOrder, Pieces, Work, WorkSums};
 
 #[cfg(test)]

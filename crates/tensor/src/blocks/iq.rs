@@ -4,6 +4,7 @@ use std::sync::OnceLock;
 
 use super::small::{NON_LINEAR, tabled};
 use super::{grids, half, word};
+use crate::cast::widen_f16;
 
 /// A codebook whose rows have `N` values.
 struct Grid<const N: usize> {
@@ -42,8 +43,12 @@ static IQ3_XXS: Grid<4> = Grid::new(&grids::IQ3_XXS, 3, &[4, 12, 20, 28, 36, 44,
 static IQ3_S: Grid<4> = Grid::new(&grids::IQ3_S, 3, &[1, 3, 5, 7, 9, 11, 13, 15]);
 static IQ1: Grid<8> = Grid::new(&grids::IQ1, 2, TERNARY);
 
-/// Writes a row times `scale`; a set bit of `signs` is minus.
+/// Writes a row times `scale`; a set bit of `signs` is minus, but does not change the sign of NaN.
+#[inline(always)]
 fn put(out: &mut [f32], scale: f32, row: &[i8], signs: u8) {
+    if scale.is_nan() {
+        return out.fill(scale);
+    }
     for (at, (out, value)) in out.iter_mut().zip(row).enumerate() {
         let sign = if signs >> at & 1 == 1 { -1.0 } else { 1.0 };
         *out = scale * f32::from(*value) * sign;
@@ -51,21 +56,25 @@ fn put(out: &mut [f32], scale: f32, row: &[i8], signs: u8) {
 }
 
 /// Returns seven signs and an eighth that makes the number of minus signs even.
+#[inline(always)]
 fn even(signs: u32) -> u8 {
     let seven = (signs & 127) as u8;
     seven | ((seven.count_ones() & 1) as u8) << 7
 }
 
+#[inline(always)]
 fn long(block: &[u8], at: usize) -> u32 {
     u32::from_le_bytes([block[at], block[at + 1], block[at + 2], block[at + 3]])
 }
 
 /// Returns `scale * (0.5 + code) * by`, rounded after each operation.
+#[inline(always)]
 fn stepped(scale: f32, code: u32, by: f32) -> f32 {
     scale * (0.5 + code as f32) * by
 }
 
 /// `IQ2_XXS`: for 32 elements four rows, and a word with their signs and the scale.
+#[inline(always)]
 pub(super) fn iq2_xxs(block: &[u8], out: &mut [f32]) {
     let (scale, rows) = (half(block, 0), IQ2_XXS.rows());
     for run in 0..8 {
@@ -80,6 +89,7 @@ pub(super) fn iq2_xxs(block: &[u8], out: &mut [f32]) {
 }
 
 /// `IQ2_XS`: nine bits of a word are the row, seven the signs.
+#[inline(always)]
 pub(super) fn iq2_xs(block: &[u8], out: &mut [f32]) {
     let (scale, rows) = (half(block, 0), IQ2_XS.rows());
     for group in 0..32 {
@@ -92,6 +102,7 @@ pub(super) fn iq2_xs(block: &[u8], out: &mut [f32]) {
 }
 
 /// `IQ2_S`.
+#[inline(always)]
 pub(super) fn iq2_s(block: &[u8], out: &mut [f32]) {
     let (scale, rows) = (half(block, 0), IQ2_S.rows());
     for group in 0..32 {
@@ -104,6 +115,7 @@ pub(super) fn iq2_s(block: &[u8], out: &mut [f32]) {
 }
 
 /// `IQ3_XXS`.
+#[inline(always)]
 pub(super) fn iq3_xxs(block: &[u8], out: &mut [f32]) {
     let (scale, rows) = (half(block, 0), IQ3_XXS.rows());
     for run in 0..8 {
@@ -118,6 +130,7 @@ pub(super) fn iq3_xxs(block: &[u8], out: &mut [f32]) {
 }
 
 /// `IQ3_S`.
+#[inline(always)]
 pub(super) fn iq3_s(block: &[u8], out: &mut [f32]) {
     let (scale, rows) = (half(block, 0), IQ3_S.rows());
     for group in 0..64 {
@@ -131,6 +144,7 @@ pub(super) fn iq3_s(block: &[u8], out: &mut [f32]) {
 }
 
 /// Writes a row of -1, 0 and 1, moved by `delta`, times `scale`.
+#[inline(always)]
 fn put_moved(out: &mut [f32], scale: f32, row: &[i8], minus: bool) {
     let delta = if minus { -0.125 } else { 0.125 };
     for (out, value) in out.iter_mut().zip(row) {
@@ -139,6 +153,7 @@ fn put_moved(out: &mut [f32], scale: f32, row: &[i8], minus: bool) {
 }
 
 /// `IQ1_S`.
+#[inline(always)]
 pub(super) fn iq1_s(block: &[u8], out: &mut [f32]) {
     let (scale, rows) = (half(block, 0), IQ1.rows());
     for group in 0..32 {
@@ -151,10 +166,11 @@ pub(super) fn iq1_s(block: &[u8], out: &mut [f32]) {
 }
 
 /// `IQ1_M`: the scale is spread over the highest four bits of four words.
+#[inline(always)]
 pub(super) fn iq1_m(block: &[u8], out: &mut [f32]) {
     let words: [u16; 4] = std::array::from_fn(|at| word(block, 48 + 2 * at));
     let bits = words[0] >> 12 | words[1] >> 12 << 4 | words[2] >> 12 << 8 | words[3] >> 12 << 12;
-    let (scale, rows) = (::half::f16::from_bits(bits).to_f32(), IQ1.rows());
+    let (scale, rows) = (widen_f16(bits), IQ1.rows());
     for group in 0..32 {
         let code = words[group / 8] >> (3 * (group / 2 % 4)) & 7;
         let scale = scale * f32::from(2 * code + 1);
@@ -165,6 +181,7 @@ pub(super) fn iq1_m(block: &[u8], out: &mut [f32]) {
 }
 
 /// `IQ4_XS`: runs of 32 with a scale of six bits each.
+#[inline(always)]
 pub(super) fn iq4_xs(block: &[u8], out: &mut [f32]) {
     let (scale, highs) = (half(block, 0), word(block, 2));
     for run in 0..8 {

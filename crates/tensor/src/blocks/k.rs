@@ -4,11 +4,13 @@
 use super::{half, signed};
 
 /// Two bits for each element: byte `32 * (e / 128) + e % 32` of `codes` has those of element `e`.
+#[inline(always)]
 fn two_bits(codes: &[u8]) -> impl Iterator<Item = (usize, &[u8], u32)> {
     (0..8).map(|run| (run, &codes[32 * (run / 4)..][..32], 2 * (run as u32 % 4)))
 }
 
 /// `Q2_K`: the low half of a scale's byte is the scale, the high half the minimum.
+#[inline(always)]
 pub(super) fn q2(block: &[u8], out: &mut [f32]) {
     let (scales, codes) = (&block[..16], &block[16..80]);
     let (scale, minimum) = (half(block, 80), half(block, 82));
@@ -25,6 +27,7 @@ pub(super) fn q2(block: &[u8], out: &mut [f32]) {
 }
 
 /// `Q3_K`: a third bit that is not set subtracts 4.
+#[inline(always)]
 pub(super) fn q3(block: &[u8], out: &mut [f32]) {
     let (thirds, codes, scales) = (&block[..32], &block[32..96], &block[96..108]);
     let all = half(block, 108);
@@ -46,6 +49,7 @@ pub(super) fn q3(block: &[u8], out: &mut [f32]) {
 }
 
 /// Returns the scale and the minimum of run `run` in `Q4_K` and `Q5_K`, six bits each.
+#[inline(always)]
 fn six_bits(scales: &[u8], run: usize) -> (f32, f32) {
     let (scale, minimum) = match run {
         0..4 => (scales[run] & 63, scales[run + 4] & 63),
@@ -58,6 +62,7 @@ fn six_bits(scales: &[u8], run: usize) -> (f32, f32) {
 }
 
 /// `Q4_K`.
+#[inline(always)]
 pub(super) fn q4(block: &[u8], out: &mut [f32]) {
     let (scale, minimum) = (half(block, 0), half(block, 2));
     let (scales, codes) = (&block[4..16], &block[16..144]);
@@ -78,6 +83,7 @@ pub(super) fn q4(block: &[u8], out: &mut [f32]) {
 }
 
 /// `Q5_K`: as `Q4_K`, with the fifth bits in 32 bytes before the others.
+#[inline(always)]
 pub(super) fn q5(block: &[u8], out: &mut [f32]) {
     let (scale, minimum) = (half(block, 0), half(block, 2));
     let (scales, fifths, codes) = (&block[4..16], &block[16..48], &block[48..176]);
@@ -94,6 +100,7 @@ pub(super) fn q5(block: &[u8], out: &mut [f32]) {
 }
 
 /// `Q6_K`: the low four bits of two runs share a byte, the high two bits of four.
+#[inline(always)]
 pub(super) fn q6(block: &[u8], out: &mut [f32]) {
     let scale = half(block, 208);
     for run in 0..8 {
@@ -115,6 +122,7 @@ pub(super) fn q6(block: &[u8], out: &mut [f32]) {
 }
 
 /// `Q8_K`: the only type with a scale of 32 bits. Sums of runs follow the codes.
+#[inline(always)]
 pub(super) fn q8(block: &[u8], out: &mut [f32]) {
     let scale = f32::from_le_bytes([block[0], block[1], block[2], block[3]]);
     for (out, byte) in out.iter_mut().zip(&block[4..260]) {
@@ -123,6 +131,7 @@ pub(super) fn q8(block: &[u8], out: &mut [f32]) {
 }
 
 /// `TQ1_0`: five digits of base three in a byte, as a fraction of 256.
+#[inline(always)]
 pub(super) fn tq1(block: &[u8], out: &mut [f32]) {
     let scale = half(block, 52);
     let mut out = out.iter_mut();
@@ -139,6 +148,7 @@ pub(super) fn tq1(block: &[u8], out: &mut [f32]) {
 }
 
 /// `TQ2_0`.
+#[inline(always)]
 pub(super) fn tq2(block: &[u8], out: &mut [f32]) {
     let scale = half(block, 64);
     for (run, bytes, shift) in two_bits(&block[..64]) {
@@ -148,10 +158,12 @@ pub(super) fn tq2(block: &[u8], out: &mut [f32]) {
     }
 }
 
+#[inline(always)]
 fn low(byte: u8) -> f32 {
     f32::from(byte & 15)
 }
 
+#[inline(always)]
 fn high(byte: u8) -> f32 {
     f32::from(byte >> 4)
 }

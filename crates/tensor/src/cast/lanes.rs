@@ -11,7 +11,7 @@ use super::float;
 use super::int::{self, Split as _};
 use super::outcome::widen;
 use super::small::{Small, bits_of_int, decode_scale};
-use super::widest::widest;
+use crate::widest::widest;
 
 /// The elements of one block.
 #[derive(Debug)]
@@ -210,7 +210,7 @@ fn fill<T: Copy + Default, const N: usize>(
 
 /// Widens a 16-bit float without branches; a NaN keeps its payload and becomes quiet.
 #[inline(always)]
-fn widen_f16(half: u16) -> f32 {
+pub fn widen_f16(half: u16) -> f32 {
     const INFINITY: u32 = 0x7f80_0000;
     const EXPONENT: u32 = 0x7c00 << 13;
     const TINY: u32 = (127 - 14) << 23;

@@ -7,13 +7,13 @@ mod outcome;
 mod range;
 mod small;
 mod table;
-mod widest;
 
 use std::sync::Arc;
 
 use statelens_checkpoint::{DType, Error, Result};
 
 use lanes::Lanes;
+pub use lanes::widen_f16;
 pub use range::Narrowing;
 pub use small::decode_f4;
 use table::Table;

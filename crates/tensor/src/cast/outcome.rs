@@ -1,7 +1,7 @@
 //! Counts the effects of a cast on elements, block by block, without branches.
 
 use super::CastReport;
-use super::widest::widest;
+use crate::widest::widest;
 
 /// Elements that are counted in 32 bits before the counts are widened.
 const BLOCK: usize = 4096;

@@ -8,6 +8,7 @@ use statelens_checkpoint::{CodeValues, DType, Dequantised, Error, Offset, Result
 use super::Lines;
 use crate::Out;
 use crate::cast::{Cast, plain};
+use crate::widest::widest;
 
 /// Returns the value of each code, and the number of codes that have one.
 pub(super) fn table(values: &CodeValues, stored: &[f32]) -> Result<([f32; 256], usize)> {
@@ -134,10 +135,13 @@ fn eight(from: &[u8], columns: usize, to: &mut [u8], rows: usize) {
     for (line, from) in lines.iter_mut().zip(from.chunks(columns)) {
         *line = from.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
     }
-    for (distance, mask) in
-        [(4, 0x0000_0000_ffff_ffff), (2, 0x0000_ffff_0000_ffff), (1, 0x00ff_00ff_00ff_00ff)]
-    {
-        for at in (0..8).filter(|at| at & distance == 0) {
+    // The distance of the rows, the upper row of each pair, the bytes that are swapped.
+    for (distance, pairs, mask) in [
+        (4, [0, 1, 2, 3], 0x0000_0000_ffff_ffff),
+        (2, [0, 1, 4, 5], 0x0000_ffff_0000_ffff),
+        (1, [0, 2, 4, 6], 0x00ff_00ff_00ff_00ff),
+    ] {
+        for at in pairs {
             let swap = (lines[at] >> (8 * distance) ^ lines[at + distance]) & mask;
             lines[at + distance] ^= swap;
             lines[at] ^= swap << (8 * distance);
@@ -172,30 +176,35 @@ impl Compute<'_> {
         match self.of.values {
             CodeValues::Minus(zero) => {
                 let zero = zero as f32;
-                self.offset(codes, shape, |code| f32::from(code) - zero, out)
+                self.offset(codes, shape, move |code| f32::from(code) - zero, out)
             }
-            _ => self.offset(codes, shape, |code| self.values[usize::from(code)], out),
+            _ => {
+                let values = self.values;
+                self.offset(codes, shape, move |code| values[usize::from(code)], out)
+            }
         }
     }
 
+    /// The closures own what they use, because the compiler can't tell a reference from the numbers that
+    /// are written.
     #[inline(always)]
     fn offset(
         &self,
         codes: &[u8],
         shape: [usize; 3],
-        value: impl Fn(u8) -> f32,
+        value: impl Fn(u8) -> f32 + Copy,
         out: &mut Out<'_>,
     ) -> Result<()> {
         match self.of.offset {
-            Offset::None => self.each(codes, shape, |code, scale, _| value(code) * scale, out),
+            Offset::None => self.each(codes, shape, move |code, scale, _| value(code) * scale, out),
             Offset::Zeros(..) => {
-                self.each(codes, shape, |code, scale, zero| (value(code) - zero) * scale, out)
+                self.each(codes, shape, move |code, scale, zero| (value(code) - zero) * scale, out)
             }
             Offset::Biases(_) => {
-                self.each(codes, shape, |code, scale, bias| value(code) * scale + bias, out)
+                self.each(codes, shape, move |code, scale, bias| value(code) * scale + bias, out)
             }
             Offset::Constant(number) => {
-                self.each(codes, shape, |code, scale, _| value(code) * scale + number, out)
+                self.each(codes, shape, move |code, scale, _| value(code) * scale + number, out)
             }
         }
     }
@@ -205,7 +214,7 @@ impl Compute<'_> {
         &self,
         codes: &[u8],
         shape: [usize; 3],
-        number: impl Fn(u8, f32, f32) -> f32,
+        number: impl Fn(u8, f32, f32) -> f32 + Copy,
         out: &mut Out<'_>,
     ) -> Result<()> {
         let [_, rows, columns] = shape;
@@ -215,29 +224,34 @@ impl Compute<'_> {
         let [group_rows, group_columns] = self.groups;
         let mut numbers = vec![0.0; AT_ONCE.min(codes.len())];
         let mut bytes = Vec::new();
-        let mut filled = 0;
-        for (line, codes) in codes.chunks_exact(columns).enumerate() {
-            let (matrix, row) = (line / rows, line % rows);
-            let from = (matrix * group_rows + self.row_groups.group(row)) * group_columns;
-            let scales = &self.scales[from..from + group_columns];
-            let offsets = match self.offsets {
-                Some(offsets) => &offsets[from..from + group_columns],
-                None => scales,
-            };
-            let mut start = 0;
-            while start < columns {
-                let len = (columns - start).min(numbers.len() - filled);
-                let run = &mut numbers[filled..filled + len];
-                self.part(&codes[start..start + len], start, scales, offsets, &number, run);
-                (start, filled) = (start + len, filled + len);
-                if filled == numbers.len() {
-                    self.pass_on(&mut numbers, &mut bytes, out)?;
-                    filled = 0;
+        widest(
+            #[inline(always)]
+            || {
+                let mut filled = 0;
+                for (line, codes) in codes.chunks_exact(columns).enumerate() {
+                    let (matrix, row) = (line / rows, line % rows);
+                    let from = (matrix * group_rows + self.row_groups.group(row)) * group_columns;
+                    let scales = &self.scales[from..from + group_columns];
+                    let offsets = match self.offsets {
+                        Some(offsets) => &offsets[from..from + group_columns],
+                        None => scales,
+                    };
+                    let mut start = 0;
+                    while start < columns {
+                        let len = (columns - start).min(numbers.len() - filled);
+                        let run = &mut numbers[filled..filled + len];
+                        self.part(&codes[start..start + len], start, scales, offsets, number, run);
+                        (start, filled) = (start + len, filled + len);
+                        if filled == numbers.len() {
+                            self.pass_on(&mut numbers, &mut bytes, out)?;
+                            filled = 0;
+                        }
+                    }
                 }
-            }
-        }
-        numbers.truncate(filled);
-        self.pass_on(&mut numbers, &mut bytes, out)
+                numbers.truncate(filled);
+                self.pass_on(&mut numbers, &mut bytes, out)
+            },
+        )
     }
 
     /// Computes the numbers of codes from column `start` on.
@@ -248,7 +262,7 @@ impl Compute<'_> {
         start: usize,
         scales: &[f32],
         offsets: &[f32],
-        number: &impl Fn(u8, f32, f32) -> f32,
+        number: impl Fn(u8, f32, f32) -> f32 + Copy,
         out: &mut [f32],
     ) {
         match self.column_groups {
@@ -271,12 +285,12 @@ impl Compute<'_> {
                     _ => each - (start - first) % each,
                 };
                 let (mut out, mut codes) = (out, codes);
-                for (scale, offset) in scales[group..].iter().zip(&offsets[group..]) {
+                for (&scale, &offset) in scales[group..].iter().zip(&offsets[group..]) {
                     let now = len.min(codes.len());
                     let (run, rest) = out.split_at_mut(now);
                     let (of_run, after) = codes.split_at(now);
                     for (out, code) in run.iter_mut().zip(of_run) {
-                        *out = number(*code, *scale, *offset);
+                        *out = number(*code, scale, offset);
                     }
                     (out, codes, len) = (rest, after, *each);
                     if codes.is_empty() {
@@ -287,6 +301,7 @@ impl Compute<'_> {
         }
     }
 
+    #[inline(always)]
     fn pass_on(&self, numbers: &mut [f32], bytes: &mut Vec<u8>, out: &mut Out<'_>) -> Result<()> {
         finish(numbers, self.of.factor, self.of.rounding.as_ref(), bytes);
         if bytes.is_empty() { Ok(()) } else { out(bytes) }
@@ -295,6 +310,7 @@ impl Compute<'_> {
 
 impl Lines {
     /// Returns the group of a line.
+    #[inline(always)]
     fn group(&self, line: usize) -> usize {
         match self {
             Self::Runs { first, .. } if line < *first => 0,
@@ -305,6 +321,7 @@ impl Lines {
 }
 
 /// Multiplies and rounds numbers, and writes their bytes.
+#[inline(always)]
 fn finish(numbers: &mut [f32], factor: Option<f32>, rounding: Option<&DType>, bytes: &mut Vec<u8>) {
     if let Some(factor) = factor {
         numbers.iter_mut().for_each(|number| *number *= factor);

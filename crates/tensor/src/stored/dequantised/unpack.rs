@@ -4,6 +4,8 @@ use std::ops::Range;
 
 use statelens_checkpoint::{CodePacking, MAX_FIELDS};
 
+use crate::widest::widest;
+
 /// The elements of a tensor that hold packed codes.
 #[derive(Debug)]
 pub(super) struct Grid {
@@ -38,9 +40,9 @@ impl Grid {
             }
             CodePacking::Interleaved if unit == 32 => [matrices, rows, columns.div_ceil(8)],
             CodePacking::HighFirst if unit == 8 => [matrices, rows, columns.div_ceil(2)],
-            CodePacking::Fields(widths) if unit == 16 => {
+            CodePacking::Fields(widths) if unit == 8 || unit == 16 => {
                 let sum: u32 = widths.iter().map(|width| u32::from(*width)).sum();
-                let fits = sum <= 16 && widths.iter().all(|width| *width <= 8);
+                let fits = u64::from(sum) <= unit && widths.iter().all(|width| *width <= 8);
                 let fields = fields(&widths);
                 let whole = fields > 0 && matrices.is_multiple_of(fields);
                 [matrices.checked_div(fields).filter(|_| fits && whole)?, rows, columns]
@@ -95,6 +97,14 @@ fn fields(widths: &[u8; MAX_FIELDS]) -> u64 {
 
 /// Unpacks a box of codes from the bytes of the elements that hold it: a byte each.
 pub(super) fn unpack(grid: &Grid, codes: &[Range<u64>; 3], bytes: &[u8]) -> Vec<u8> {
+    widest(
+        #[inline(always)]
+        || unpack_box(grid, codes, bytes),
+    )
+}
+
+#[inline(always)]
+fn unpack_box(grid: &Grid, codes: &[Range<u64>; 3], bytes: &[u8]) -> Vec<u8> {
     let held = grid.held(codes);
     let len = |range: &Range<u64>| (range.end - range.start) as usize;
     let (rows, columns) = (len(&codes[1]), len(&codes[2]));
@@ -139,16 +149,25 @@ pub(super) fn unpack(grid: &Grid, codes: &[Range<u64>; 3], bytes: &[u8]) -> Vec<
         }
         CodePacking::Fields(widths) => {
             let count = fields(&widths).max(1);
-            let words = bytes.as_chunks().0;
             let size = rows * columns;
+            let each = grid.itemsize as usize;
             for (matrix, out) in codes[0].clone().zip(out.chunks_exact_mut(size)) {
                 // Both fit: a matrix of codes and the words that were read are in memory.
                 let (field, stored) = ((matrix % count) as usize, matrix / count - held[0].start);
                 let shift: u32 = widths[..field].iter().map(|width| u32::from(*width)).sum();
                 let mask = (1u16 << widths[field]) - 1;
-                let words = words.get(stored as usize * size..).unwrap_or_default();
-                for (out, word) in out.iter_mut().zip(words) {
-                    *out = (u16::from_le_bytes(*word) >> shift & mask) as u8;
+                let bytes = bytes.get(stored as usize * size * each..).unwrap_or_default();
+                match each {
+                    1 => {
+                        for (out, byte) in out.iter_mut().zip(bytes) {
+                            *out = (u16::from(*byte) >> shift & mask) as u8;
+                        }
+                    }
+                    _ => {
+                        for (out, word) in out.iter_mut().zip(bytes.as_chunks().0) {
+                            *out = (u16::from_le_bytes(*word) >> shift & mask) as u8;
+                        }
+                    }
                 }
             }
         }
@@ -157,6 +176,7 @@ pub(super) fn unpack(grid: &Grid, codes: &[Range<u64>; 3], bytes: &[u8]) -> Vec<
 }
 
 /// Unpacks codes that follow each other, the lowest bits first, after `skip` bits.
+#[inline(always)]
 fn stream(bytes: &[u8], bits: usize, skip: usize, out: &mut [u8]) {
     match (bits, skip % 8) {
         (8, 0) => out.copy_from_slice(&bytes[skip / 8..][..out.len()]),
@@ -183,6 +203,7 @@ fn stream(bytes: &[u8], bits: usize, skip: usize, out: &mut [u8]) {
 }
 
 /// Unpacks codes that follow each other in each column of words.
+#[inline(always)]
 fn columnwise(words: &[u32], bits: usize, skip: usize, columns: usize, out: &mut [u8]) {
     let mask = (1u32 << bits) - 1;
     for (row, out) in out.chunks_exact_mut(columns).enumerate() {
@@ -202,6 +223,7 @@ fn columnwise(words: &[u32], bits: usize, skip: usize, columns: usize, out: &mut
     }
 }
 
+#[inline(always)]
 fn interleaved(row: &[u8], skip: usize, out: &mut [u8]) {
     // The four codes of the low half are at even places, those of the high half at odd ones.
     let spread = |half: u64| {
@@ -232,6 +254,7 @@ fn interleaved(row: &[u8], skip: usize, out: &mut [u8]) {
     }
 }
 
+#[inline(always)]
 fn high_first(row: &[u8], skip: usize, out: &mut [u8]) {
     let (first, rest) = match (skip, out) {
         (1, [first, rest @ ..]) => (Some(first), rest),
@@ -261,6 +284,12 @@ mod tests {
         widths
     }
 
+    fn halves() -> [u8; MAX_FIELDS] {
+        let mut widths = [0; MAX_FIELDS];
+        widths[..2].copy_from_slice(&[4, 4]);
+        widths
+    }
+
     /// Fields are in the order of the matrices, the lowest bits first.
     #[test]
     fn fields_are_matrices() {
@@ -286,6 +315,7 @@ mod tests {
             (CodePacking::Interleaved, 4),
             (CodePacking::HighFirst, 1),
             (CodePacking::Fields(two_fields()), 2),
+            (CodePacking::Fields(halves()), 1),
         ];
         for (packing, itemsize) in packings.chain(others) {
             let shape = [2u64, 11, 13];

@@ -4,7 +4,7 @@
 /// or AVX-512. Large closures in it must be `#[inline(always)]`, since only inlined code is compiled
 /// for each.
 #[inline(always)]
-pub(super) fn widest<R>(run: impl FnOnce() -> R) -> R {
+pub fn widest<R>(run: impl FnOnce() -> R) -> R {
     #[cfg(target_arch = "x86_64")]
     {
         use fearless_simd::{Level, Simd as _};
