@@ -1,8 +1,9 @@
 //! The tensors of a GGUF file under the names and in the order that they have in Hugging Face's
 //! models, so that both can be compared.
 //!
-//! Source: `gguf/tensor_mapping.py` of the package gguf 0.19, and `LlamaModel.permute` in
-//! `convert_hf_to_gguf.py` of <https://github.com/ggml-org/llama.cpp>.
+//! Source: `gguf/tensor_mapping.py` of the package gguf 0.19, and the classes of models in `conversion`
+//! of <https://github.com/ggml-org/llama.cpp> (earlier in `convert_hf_to_gguf.py`), where
+//! `LlamaModel.permute` in `llama.py` is the order of rows.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -13,8 +14,9 @@ use statelens_checkpoint::{
 };
 
 /// Paths of language models, the most common first: of the layers, and of the other tensors.
-const PATHS: [(&str, &str); 6] = [
+const PATHS: [(&str, &str); 7] = [
     ("model.layers", "model"),
+    ("model.text_model.layers", "model.text_model"),
     ("model.language_model.layers", "model.language_model"),
     ("language_model.model.layers", "language_model.model"),
     ("transformer.h", "transformer"),
@@ -57,35 +59,82 @@ const LAYER: [(&str, &[&str]); 25] = [
     ("ffn_norm", &["pre_feedforward_layernorm", "post_attention_layernorm", "ln_2"]),
     ("ffn_gate", &["mlp.gate_proj"]),
     ("ffn_up", &["mlp.up_proj", "mlp.gate_up_proj", "mlp.c_fc", "mlp.fc1", "mlp.dense_h_to_4h"]),
-    ("ffn_down", &["mlp.down_proj", "mlp.c_proj", "mlp.fc2", "mlp.dense_4h_to_h"]),
+    (
+        "ffn_down",
+        &[
+            "mlp.down_proj",
+            "mlp.c_proj",
+            "mlp.fc2",
+            "mlp.dense_4h_to_h",
+            "shared_mlp.output_linear",
+        ],
+    ),
     ("post_attention_norm", &["post_attention_layernorm"]),
     ("post_ffw_norm", &["post_feedforward_layernorm"]),
-    ("ffn_gate_inp", &["mlp.gate", "block_sparse_moe.gate", "mlp.router"]),
+    (
+        "ffn_gate_inp",
+        &["mlp.gate", "block_sparse_moe.gate", "block_sparse_moe.router.layer", "mlp.router"],
+    ),
     ("exp_probs_b", &["mlp.gate.e_score_correction"]),
     ("ffn_gate_inp_shexp", &["mlp.shared_expert_gate"]),
     ("ffn_gate_shexp", &["mlp.shared_expert.gate_proj", "mlp.shared_experts.gate_proj"]),
     ("ffn_up_shexp", &["mlp.shared_expert.up_proj", "mlp.shared_experts.up_proj"]),
-    ("ffn_down_shexp", &["mlp.shared_expert.down_proj", "mlp.shared_experts.down_proj"]),
+    (
+        "ffn_down_shexp",
+        &[
+            "mlp.shared_expert.down_proj",
+            "mlp.shared_experts.down_proj",
+            "shared_mlp.output_linear",
+        ],
+    ),
     // An asterisk replaces the number of an expert. Without it, the experts are one tensor.
     ("ffn_gate_exps", &["mlp.experts.*.gate_proj", "block_sparse_moe.experts.*.w1"]),
     ("ffn_up_exps", &["mlp.experts.*.up_proj", "block_sparse_moe.experts.*.w3"]),
     (
         "ffn_down_exps",
-        &["mlp.experts.*.down_proj", "block_sparse_moe.experts.*.w2", "mlp.experts.down_proj"],
+        &[
+            "mlp.experts.*.down_proj",
+            "block_sparse_moe.experts.*.w2",
+            "mlp.experts.down_proj",
+            "block_sparse_moe.output_linear",
+        ],
     ),
     ("attn_sinks", &["self_attn.sinks"]),
 ];
 
-/// The experts of a layer whose gates and up projections follow each other in one tensor
-/// (transformers 5).
-const FUSED: &str = "mlp.experts.gate_up_proj";
+/// Two tensors of a layer whose rows follow each other in one tensor of Hugging Face's model: the
+/// experts of transformers 5, and those and the shared one of `granitemoe`.
+const FUSED: [[&str; 3]; 4] = [
+    ["ffn_gate_exps.weight", "ffn_up_exps.weight", "mlp.experts.gate_up_proj"],
+    ["ffn_gate_exps.weight", "ffn_up_exps.weight", "block_sparse_moe.input_linear.weight"],
+    ["ffn_gate_shexp.weight", "ffn_up_shexp.weight", "shared_mlp.input_linear.weight"],
+    ["ffn_gate.weight", "ffn_up.weight", "shared_mlp.input_linear.weight"],
+];
+
+/// The most layers whose numbers of heads are read.
+const MAX_LAYERS: u64 = 65_536;
 
 /// The most experts of a layer that become tensors of their own.
 const MAX_EXPERTS: u64 = 4_096;
 
-/// Architectures whose rows of `attn_q` and `attn_k` llama.cpp reorders, for its rotary embedding.
-const REORDERED: [&str; 8] =
-    ["llama", "mistral", "granite", "granitemoe", "smollm3", "arcee", "minicpm", "olmo"];
+/// Architectures whose rows of `attn_q` and `attn_k` llama.cpp reorders, for its rotary embedding:
+/// those of classes that inherit from `LlamaModel`, unless they set `undo_permute = False` (`llama4`,
+/// `apertus`) or skip it (`afmoe`), and of those that do the same in their own `modify_tensors`.
+const REORDERED: [&str; 13] = [
+    "llama",
+    "llama-embed",
+    "mistral3",
+    "granite",
+    "granitemoe",
+    "granitehybrid",
+    "smollm3",
+    "arcee",
+    "minicpm",
+    "olmo",
+    "deci",
+    "llada",
+    "xverse",
+];
 
 /// The architecture whose matrices llama.cpp transposes, so that they can't be compared, and their
 /// names.
@@ -109,11 +158,9 @@ pub fn with_original_names(source: &Checkpoint, other: &Checkpoint) -> Result<Op
         return Ok(None);
     }
     let architecture = text(source, "metadata.general.architecture").unwrap_or_default();
-    let number = |field: &str| {
-        text(source, &format!("metadata.{architecture}.attention.{field}"))?.parse::<u64>().ok()
-    };
-    let heads = number("head_count");
-    let of_keys = number("head_count_kv").or(heads);
+    let of_queries = heads(source, &format!("metadata.{architecture}.attention.head_count"))?;
+    let of_keys = heads(source, &format!("metadata.{architecture}.attention.head_count_kv"))?;
+    let of_keys = if of_keys.is_empty() { of_queries.clone() } else { of_keys };
     let reordered = REORDERED.contains(&&*architecture);
     let shifted = SHIFTED.contains(&&*architecture);
     let names = OtherNames::of(other);
@@ -134,26 +181,11 @@ pub fn with_original_names(source: &Checkpoint, other: &Checkpoint) -> Result<Op
             entries.push((DictKey::Str(key.into()), builder.push(Value::Tensor(tensor))?));
             Ok(())
         };
-        // The gates and up projections of the experts, if the other side has them in one tensor.
-        if let Some((before, fused)) = own
-            .strip_prefix("blk.")
-            .and_then(|rest| rest.split_once('.'))
-            .map(|(layer, _)| (format!("blk.{layer}."), format!("model.layers.{layer}.{FUSED}")))
-            && let (Some(gate), Some(up), Some(shape)) = (
-                by_name.get(&format!("{before}ffn_gate_exps.weight")),
-                by_name.get(&format!("{before}ffn_up_exps.weight")),
-                names.shapes.get(&fused),
-            )
-            && let Some(both) = joined(gate, up, shape)?
-        {
-            match own.strip_prefix(&before) {
-                Some("ffn_gate_exps.weight") => {
-                    add(&mut builder, &fused, both)?;
-                    continue;
-                }
-                Some("ffn_up_exps.weight") => continue,
-                _ => {}
+        if let Some((key, both, is_first)) = fused(&own, &by_name, &names)? {
+            if is_first {
+                add(&mut builder, &key, both)?;
             }
+            continue;
         }
         let is_transposed =
             architecture == TRANSPOSED.0 && TRANSPOSED.1.iter().any(|end| own.ends_with(end));
@@ -171,13 +203,15 @@ pub fn with_original_names(source: &Checkpoint, other: &Checkpoint) -> Result<Op
             continue;
         }
         let renamed = renamed.filter(|name| !name.contains('*'));
-        let heads = match own.split('.').nth(2) {
-            Some("attn_q") => heads,
-            Some("attn_k") => of_keys,
+        let mut steps = own.split('.').skip(1);
+        let layer = steps.next().and_then(|layer| layer.parse::<usize>().ok());
+        let of_layer = match (steps.next(), layer) {
+            (Some("attn_q"), Some(layer)) => at_layer(&of_queries, layer),
+            (Some("attn_k"), Some(layer)) => at_layer(&of_keys, layer),
             _ => None,
         };
         if let (true, Some(heads), Some((tensor, stored))) =
-            (reordered, heads, source.tensor_of(*id))
+            (reordered, of_layer, source.tensor_of(*id))
             && let Some(place) = builder.tensor_mut(tensor)
         {
             *place = in_order(stored, heads)?;
@@ -264,12 +298,62 @@ fn original(name: &str, others: &OtherNames) -> Option<String> {
     }
 }
 
+/// Returns the tensor of Hugging Face's model that consists of this one and another: its key, and
+/// whether this is the first one. `None` unless the other side has it.
+fn fused(
+    own: &str,
+    stored: &HashMap<String, &Tensor>,
+    others: &OtherNames,
+) -> Result<Option<(String, Tensor, bool)>> {
+    let layer = own.strip_prefix("blk.").and_then(|rest| rest.split_once('.'));
+    let Some((layer, name)) = layer else { return Ok(None) };
+    for [first, second, fused] in FUSED.iter().filter(|it| it[..2].contains(&name)) {
+        let part = |name: &str| stored.get(&format!("blk.{layer}.{name}"));
+        let mut keys = PATHS.iter().map(|(path, _)| format!("{path}.{layer}.{fused}"));
+        let found = keys.find_map(|key| Some((others.shapes.get(&key)?, key)));
+        if let (Some(one), Some(two), Some((shape, key))) = (part(first), part(second), found)
+            && let Some(both) = joined(one, two, shape)?
+        {
+            return Ok(Some((key, both, name == *first)));
+        }
+    }
+    Ok(None)
+}
+
+/// Returns the numbers of heads that the metadata state: one for all layers, or one for each.
+fn heads(source: &Checkpoint, key: &str) -> Result<Vec<u64>> {
+    let Some(leaf) = source.each_leaf().find(|leaf| leaf.flat == key) else {
+        return Ok(Vec::new());
+    };
+    match source.value(leaf.target) {
+        Value::Int(number) => Ok(number.to_u64().into_iter().collect()),
+        _ => match source.tensor_of(leaf.target) {
+            Some((_, list)) if list.numel().is_some_and(|layers| layers <= MAX_LAYERS) => {
+                let list = Tensor { dtype: DType::I64, ..list.clone() };
+                let count = list.numel().unwrap_or(0);
+                let bytes = statelens_tensor::elements(&source.files, &list, 0..count)?;
+                let numbers = bytes.as_chunks().0.iter().map(|bytes| i64::from_le_bytes(*bytes));
+                // A layer without attention has no heads.
+                Ok(numbers.map(|number| u64::try_from(number).unwrap_or(0)).collect())
+            }
+            _ => Ok(Vec::new()),
+        },
+    }
+}
+
+/// Returns the number of heads in a layer.
+fn at_layer(heads: &[u64], layer: usize) -> Option<u64> {
+    match heads {
+        [all] => Some(*all),
+        each => each.get(layer).copied(),
+    }
+}
+
 /// Returns the text of a plain value.
 fn text(source: &Checkpoint, key: &str) -> Option<String> {
     let leaf: ValueId = source.each_leaf().find(|leaf| leaf.flat == key)?.target;
     match source.value(leaf) {
         Value::Str(text) => Some(text.to_lossy().into_owned()),
-        Value::Int(number) => Some(number.to_string()),
         _ => None,
     }
 }
@@ -318,25 +402,27 @@ fn matrix(stack: &Tensor, index: u64) -> Result<Tensor> {
     view(stack, shape, [&from, &dims], &stack.layout, offset.ok_or_else(too_large)?)
 }
 
-/// Returns two stacks whose matrices follow each other: `None` unless the result has this shape.
+/// Returns two matrices, or two stacks of them, whose rows follow each other: `None` unless the result
+/// has this shape.
 fn joined(first: &Tensor, second: &Tensor, shape: &[u64]) -> Result<Option<Tensor>> {
-    let ([matrices, rows, columns], [_, more, _]) = (&first.shape[..], &second.shape[..]) else {
+    let ([outer @ .., rows, columns], [.., more, _]) = (&first.shape[..], &second.shape[..]) else {
         return Ok(None);
     };
-    let all = [*matrices, rows.saturating_add(*more), *columns];
+    let with = |rows: u64, columns: u64| [outer, &[rows, columns]].concat();
+    let all = with(rows.saturating_add(*more), *columns);
     let alike = first.dtype == second.dtype && first.stored == second.stored;
-    if !alike || shape != all || second.shape != [*matrices, *more, *columns] {
+    if !alike || outer.len() > 1 || shape != all || second.shape != with(*more, *columns) {
         return Ok(None);
     }
     let width = units(first, *columns);
     let part = |tensor: &Tensor, rows: u64| Part {
-        shape: vec![*matrices, rows, width],
+        shape: with(rows, width),
         layout: tensor.layout.clone(),
     };
     let parts = vec![part(first, *rows), part(second, *more)];
-    let layout = Layout::Concat(Concat { axis: 1, parts });
-    let dims = [all[0], all[1], width];
-    view(first, all.to_vec(), [&dims, &dims], &layout, 0).map(Some)
+    let layout = Layout::Concat(Concat { axis: outer.len(), parts });
+    let dims = with(rows.saturating_add(*more), width);
+    view(first, all, [&dims, &dims], &layout, 0).map(Some)
 }
 
 /// Returns a tensor with its rows in the order that they have outside of llama.cpp: those of a head

@@ -54,6 +54,95 @@ fn names_follow_the_architecture_and_the_other_side() {
     }
 }
 
+/// llama.cpp stores the rows of each head as pairs of one of the first half and one of the second half:
+/// for `llama`, and for architectures that are converted like it. Layers may have numbers of their own.
+#[test]
+fn rows_of_heads_are_in_the_original_order() {
+    use statelens_checkpoint::{DictKey, Value};
+    let (heads, of_keys, size, width) = (4u64, 2u64, 6u64, 3u64);
+    // Row `2 * pair + half` of a head is row `pair + half * size / 2` of the original.
+    let reordered = |heads: u64| -> Vec<u64> {
+        (0..heads * size)
+            .map(|row| {
+                let (head, at) = (row / size, row % size);
+                head * size + at / 2 + at % 2 * size / 2
+            })
+            .collect()
+    };
+    let bytes = |rows: &[u64]| -> Vec<u8> {
+        let numbers = rows.iter().flat_map(|row| (0..width).map(move |at| row * 10 + at));
+        numbers.flat_map(|number| (number as f32).to_le_bytes()).collect()
+    };
+    let file = |architecture: &str, per_layer: bool| {
+        let (queries, keys) = (reordered(heads), reordered(of_keys));
+        let tensors = [
+            ("token_embd.weight", vec![1u64], vec![0; 4]),
+            ("blk.1.attn_q.weight", vec![heads * size, width], bytes(&queries)),
+            ("blk.1.attn_k.weight", vec![of_keys * size, width], bytes(&keys)),
+        ];
+        let tensors: Vec<_> = tensors
+            .iter()
+            .map(|(name, shape, bytes)| (*name, "F32", &shape[..], bytes.clone()))
+            .collect();
+        let source = open(vec![("model.safetensors".into(), safetensors(&tensors))]);
+        let mut builder = source.edit();
+        let mut entries = Vec::new();
+        let name = builder.push(Value::Str(architecture.into())).unwrap();
+        entries.push(("metadata.general.architecture".to_owned(), name));
+        for (field, number) in [("head_count", heads), ("head_count_kv", of_keys)] {
+            let value = match per_layer {
+                false => Value::Int(number.into()),
+                true => {
+                    let list = [0, number as u32].iter().flat_map(|it| it.to_le_bytes()).collect();
+                    let layout = Layout::Inline(Vec::into(list));
+                    let list = Tensor::new(DType::U32, vec![2], layout);
+                    Value::Tensor(builder.push_tensor(list).unwrap())
+                }
+            };
+            let value = builder.push(value).unwrap();
+            entries.push((format!("metadata.{architecture}.attention.{field}"), value));
+        }
+        let Some(Value::Dict(root)) = builder.value_mut(source.root()) else { panic!() };
+        root.entries.extend(
+            entries.into_iter().map(|(key, value)| (DictKey::Str(key.as_str().into()), value)),
+        );
+        builder.rebuild(&source).unwrap()
+    };
+    let other = of_architecture("", &[("model.layers.1.self_attn.q_proj.weight", 0.0)]);
+    let original = |count: u64| bytes(&(0..count).collect::<Vec<u64>>());
+    for (architecture, is_reordered) in [
+        ("llama", true),
+        ("llama-embed", true),
+        ("mistral3", true),
+        ("granite", true),
+        ("granitemoe", true),
+        ("granitehybrid", true),
+        ("smollm3", true),
+        ("arcee", true),
+        ("minicpm", true),
+        ("olmo", true),
+        ("deci", true),
+        ("llada", true),
+        ("xverse", true),
+        ("llama4", false),
+        ("apertus", false),
+        ("afmoe", false),
+        ("olmo2", false),
+        ("qwen3", false),
+    ] {
+        for per_layer in [false, true] {
+            let source = file(architecture, per_layer);
+            let named = with_original_names(&source, &other).unwrap().unwrap();
+            for (end, count) in [("q_proj", heads * size), ("k_proj", of_keys * size)] {
+                let key = format!("model.layers.1.self_attn.{end}.weight");
+                let found = read(&named, tensor(&named, &key));
+                let same = found == original(count);
+                assert_eq!(same, is_reordered, "{architecture} {end}, by layer: {per_layer}");
+            }
+        }
+    }
+}
+
 /// llama.cpp's stacks of experts become one tensor for each expert, with the names of the other side.
 #[test]
 fn experts_of_llama_cpp_get_their_names() {
@@ -113,6 +202,37 @@ fn experts_of_llama_cpp_get_their_names() {
         numbers(200, 12) as Vec<f32>
     );
     assert_eq!(keys(&fused).len(), 4);
+    // Granite has them in a linear layer, and a shared expert in two dimensions.
+    let granite = file(&[
+        ("token_embd.weight", &[1], vec![0.0]),
+        ("blk.3.ffn_gate_exps.weight", &[2, 2, 3], numbers(0, 12)),
+        ("blk.3.ffn_up_exps.weight", &[2, 2, 3], numbers(100, 12)),
+        ("blk.3.ffn_down_exps.weight", &[2, 3, 2], numbers(200, 12)),
+        ("blk.3.ffn_gate_inp.weight", &[2, 3], numbers(300, 6)),
+        ("blk.3.ffn_gate_shexp.weight", &[1, 3], numbers(400, 3)),
+        ("blk.3.ffn_up_shexp.weight", &[1, 3], numbers(500, 3)),
+        ("blk.3.ffn_down_shexp.weight", &[3, 1], numbers(600, 3)),
+    ]);
+    let names = [
+        ("block_sparse_moe.input_linear.weight", &[2u64, 4, 3][..], 24),
+        ("block_sparse_moe.output_linear.weight", &[2, 3, 2], 12),
+        ("block_sparse_moe.router.layer.weight", &[2, 3], 6),
+        ("shared_mlp.input_linear.weight", &[2, 3], 6),
+        ("shared_mlp.output_linear.weight", &[3, 1], 3),
+    ];
+    let keyed = names.map(|(name, shape, count)| (format!("model.layers.3.{name}"), shape, count));
+    let theirs: Vec<_> = keyed
+        .iter()
+        .map(|(key, shape, count)| (key.as_str(), *shape, numbers(0, *count)))
+        .collect();
+    let named = with_original_names(&granite, &file(&theirs)).unwrap().unwrap();
+    for (key, shape, _) in &keyed {
+        assert_eq!(tensor(&named, key).shape, *shape, "{key}");
+    }
+    assert_eq!(floats(&named, &keyed[0].0), expected);
+    let shared: Vec<f32> = [numbers(400, 3) as Vec<f32>, numbers(500, 3)].concat();
+    assert_eq!(floats(&named, &keyed[3].0), shared);
+    assert_eq!(keys(&named).len(), 6);
 }
 
 /// Packed experts are shown as indices; experts that are packed differently are equal if their

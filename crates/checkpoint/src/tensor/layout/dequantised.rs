@@ -61,7 +61,8 @@ pub enum CodePacking {
     Interleaved,
     /// Two codes of a row in a byte, the first in the high half.
     HighFirst,
-    /// Codes of several matrices in a word of 16 bits: fields of these widths, the lowest bits first.
+    /// Codes of several matrices in a byte or in a word of 16 bits: fields of these widths, the lowest
+    /// bits first.
     /// Matrix `m` is field `m % n` of the stored matrix `m / n`, for `n` fields. The rest are 0.
     Fields([u8; MAX_FIELDS]),
 }
