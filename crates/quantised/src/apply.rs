@@ -199,7 +199,7 @@ pub(crate) fn packed_weights(source: &Checkpoint) -> Result<Vec<PackedWeight>> {
     let settings = Settings::of(&source.files);
     for (id, dict) in dicts {
         let names = names(source, dict);
-        let whole = schemes::torchao::find(&source.files, dict, &names, &settings);
+        let whole = schemes::torchao::find(source, dict, &names, &settings);
         let is_whole = whole.is_some();
         let all = match whole {
             Some(whole) => vec![whole],
@@ -324,6 +324,10 @@ fn found<'a>(
             && let Some(codes) = by_name.get(&*format!("{module}._data._data"))
         {
             parts.insert("_data._data".into(), *codes);
+            let bias = module.rsplit_once('.').map(|(layer, _)| format!("{layer}.bias"));
+            if let Some(bias) = bias.and_then(|bias| by_name.get(&*bias)) {
+                parts.insert("bias".into(), *bias);
+            }
         }
         let attributes = source.raw_attributes(source.root());
         let set = Set { files: &source.files, settings, attributes, module, parts };

@@ -455,6 +455,81 @@ fn objects_of_pickles_match_their_libraries() {
     assert!(why.contains("0.weight") && why.contains("shape of the weight is not stored"), "{why}");
 }
 
+/// Quanto's codes of 2 and 4 bits: the shapes are those of the config, or follow from a bias.
+#[test]
+fn packed_codes_of_quanto_match_the_library() {
+    let folder = fixtures().join("../quantized_torch");
+    let config = br#"{"hidden_size": 256, "intermediate_size": 128}"#;
+    for name in ["quanto_4bits", "quanto_2bits"] {
+        let text = std::fs::read(folder.join(format!("{name}.expected.json"))).unwrap();
+        let expected: serde_json::Value = serde_json::from_slice(&text).unwrap();
+        let stored = std::fs::read(folder.join(format!("{name}.safetensors"))).unwrap();
+        let alone = vec![("model.safetensors".to_owned(), stored)];
+        let mut files = alone.clone();
+        files.push(("config.json".into(), config.to_vec()));
+        let found = view(&open(files));
+        complete(&found.weights).unwrap();
+        for weight in &found.weights {
+            let by_bias = weight.key == "other.weight";
+            assert_eq!(weight.inferred.len(), usize::from(by_bias), "{name}: {weight:?}");
+        }
+        let entries = expected["entries"].as_array().unwrap();
+        assert_eq!(entries.len(), 3, "{name}");
+        for entry in entries {
+            let key = entry["key"].as_str().unwrap();
+            let tensor = tensor(&found.checkpoint, key);
+            assert_eq!(serde_json::json!(tensor.shape), entry["shape"], "{name} {key}");
+            let hash = Sha256::digest(read(&found.checkpoint, tensor));
+            let hash: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
+            assert_eq!(entry["sha256"], hash, "{name} {key}");
+        }
+        let refused = view(&open(alone));
+        let without: Vec<&str> = refused
+            .weights
+            .iter()
+            .filter(|weight| weight.refused.is_some())
+            .map(|weight| weight.key.as_str())
+            .collect();
+        assert_eq!(without, ["down_proj.weight", "q_proj.weight"], "{name}");
+    }
+}
+
+/// torchao's integers with groups, MXFP8, MXFP4, and NVFP4 with and without a scale of all scales; in a
+/// pickle and in safetensors.
+#[test]
+fn classes_of_torchao_match_the_library() {
+    let folder = fixtures().join("../quantized_torch");
+    let text = std::fs::read(folder.join("torchao_floats.expected.json")).unwrap();
+    let expected: serde_json::Value = serde_json::from_slice(&text).unwrap();
+    let entries = expected["entries"].as_array().unwrap();
+    assert_eq!(entries.len(), 5);
+    for name in ["torchao_floats.pt", "torchao_floats.safetensors"] {
+        let stored = std::fs::read(folder.join(name)).unwrap();
+        let found = view(&open(vec![(name.into(), stored)]));
+        complete(&found.weights).unwrap();
+        assert!(found.weights.iter().all(|weight| weight.inferred.is_empty()), "{name}");
+        assert_eq!(found.checkpoint.leaves().len(), 5, "{name}");
+        for entry in entries {
+            let key = entry["key"].as_str().unwrap();
+            let tensor = tensor(&found.checkpoint, key);
+            assert_eq!(serde_json::json!(tensor.shape), entry["shape"], "{name} {key}");
+            let hash = Sha256::digest(read(&found.checkpoint, tensor));
+            let hash: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
+            assert_eq!(entry["sha256"], hash, "{name} {key}");
+        }
+    }
+    // The scales of one tensor are in another order.
+    let swizzled =
+        without(&std::fs::read(folder.join("torchao_floats.safetensors")).unwrap(), |header| {
+            let about = &mut header["__metadata__"]["nv.weight"];
+            let text = about.as_str().unwrap().replace("scales\": false", "scales\": true");
+            *about = text.into();
+        });
+    let why = complete(&view(&open(vec![("model.safetensors".into(), swizzled)])).weights);
+    let why = why.unwrap_err().to_string();
+    assert!(why.contains("nv.weight") && why.contains("order of GPU tiles"), "{why}");
+}
+
 /// In safetensors, the class of a tensor of torchao is in the metadata.
 #[test]
 fn torchao_in_safetensors() {

@@ -3,26 +3,46 @@
 //! class in the metadata of the file (`torchao/prototype/safetensors/safetensors_support.py`).
 //!
 //! The values are `(code - zero point) * scale` (`dequantize_affine` and `_dequantize_affine_float8`
-//! in `torchao/quantization/quant_primitives.py`). The dtype to which torchao rounds them is not among
-//! the attributes, so they are not rounded.
+//! in `torchao/quantization/quant_primitives.py`), or the FP4 or FP8 number times the scale of its
+//! block (`to_dtype` in `torchao/prototype/mx_formats/mx_tensor.py`, `dequantize` in
+//! `nvfp4_tensor.py`). The dtype to which torchao rounds them is not always among the attributes, so
+//! they are not rounded.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use statelens_checkpoint::json::{Document, JsonNode};
 use statelens_checkpoint::{
-    CodePacking, CodeValues, Codes, DType, Dict, DictClass, Error, FileSet, Offset, Result, Tensor,
+    Arithmetic, Checkpoint, CodePacking, CodeValues, Codes, Computed, DType, Dict, DictClass,
+    DictKey, Error, Layout, Offset, Result, Tensor, Value,
 };
 
-use super::scaled;
-use crate::set::{Found, Made, Set, SetPart};
+use super::{fp4, group_size, scaled, scaled_codes, three};
+use crate::set::{Found, Made, Set, SetPart, contradicts};
 use crate::settings::Settings;
 
-/// The classes whose layout is known: codes of one byte.
-const KNOWN: [&str; 2] = ["Int8Tensor", "Float8Tensor"];
+/// The classes whose codes are bytes: integers, or floats.
+const INTEGERS: [&str; 2] = ["Int8Tensor", "IntxUnpackedToInt8Tensor"];
+const FLOATS: [&str; 2] = ["Float8Tensor", "MXTensor"];
+
+/// The classes with FP4 codes, two in a byte (if the codes of an `MXTensor` are bytes).
+const FOUR_BITS: [&str; 2] = ["MXTensor", "NVFP4Tensor"];
+
+/// An object of torchao.
+struct Object<'a> {
+    class: &'a str,
+    codes: &'a Tensor,
+    scales: Option<&'a Tensor>,
+    zeros: Option<&'a Tensor>,
+    /// The factor of all scales of an `NVFP4Tensor`.
+    factor: Option<&'a Tensor>,
+    /// Whether the scales are in the order of GPU tiles.
+    swizzled: bool,
+}
 
 /// Returns the weight that a dict with these tensors is; `None` if it is not an object of torchao.
 pub(crate) fn find<'a>(
-    files: &'a FileSet,
+    source: &'a Checkpoint,
     dict: &Dict,
     names: &[SetPart<'a>],
     settings: &'a Settings,
@@ -33,10 +53,24 @@ pub(crate) fn find<'a>(
     }
     let part = |name: &str| names.iter().find(|part| part.name == name).copied();
     let codes = part("qdata").or_else(|| part("int_data")).or_else(|| part("packed_weight"))?;
+    let files = &source.files;
     let set = Set { files, settings, attributes: &[], module: "", parts: HashMap::new() };
-    let scales = part("scale").map(|scales| scales.tensor);
-    let zeros = part("zero_point").map(|zeros| zeros.tensor);
-    let made = made(&set, &class.name, codes.tensor, scales, zeros);
+    let swizzled = dict.entries.iter().any(|(key, id)| {
+        matches!(key, DictKey::Str(name) if *name == *"is_swizzled_scales")
+            && matches!(source.value(*id), Value::Bool(true))
+    });
+    let tensor = |name: &str| part(name).map(|part| part.tensor);
+    let made = made(
+        &set,
+        &Object {
+            class: &class.name,
+            codes: codes.tensor,
+            scales: tensor("scale"),
+            zeros: tensor("zero_point"),
+            factor: tensor("per_tensor_scale"),
+            swizzled,
+        },
+    );
     Some(Found {
         name: codes.name.to_owned(),
         scheme: format!("torchao {}", class.name),
@@ -51,15 +85,24 @@ pub(super) fn flat<'a>(set: &Set<'a>) -> Option<Found<'a>> {
     let codes = set.get("_weight_qdata")?;
     let name = set.key("weight");
     let about = set.attributes.iter().find(|(key, _)| *key == *name);
-    let stated = about.and_then(|(_, text)| class(&text.to_lossy()));
+    let stated = about.and_then(|(_, text)| described(&text.to_lossy()));
     let likely = match codes.tensor.dtype {
-        DType::I8 => KNOWN[0],
-        _ => KNOWN[1],
+        DType::I8 => INTEGERS[0],
+        _ => FLOATS[0],
     };
-    let class = stated.clone().unwrap_or_else(|| likely.to_owned());
+    let (class, swizzled) = stated.clone().unwrap_or_else(|| (likely.to_owned(), false));
     let part = |name: &str| set.get(name).map(|part| part.tensor);
-    let mut made =
-        made(set, &class, codes.tensor, part("_weight_scale"), part("_weight_zero_point"));
+    let mut made = made(
+        set,
+        &Object {
+            class: &class,
+            codes: codes.tensor,
+            scales: part("_weight_scale"),
+            zeros: part("_weight_zero_point"),
+            factor: part("_weight_per_tensor_scale"),
+            swizzled,
+        },
+    );
     if let (Ok(made), None) = (&mut made, stated) {
         made.inferred.push(class.clone());
     }
@@ -70,35 +113,76 @@ pub(super) fn flat<'a>(set: &Set<'a>) -> Option<Found<'a>> {
     Some(Found { name, scheme: format!("torchao {class}"), codes, helpers, made })
 }
 
-/// Returns the class in the JSON about a tensor.
-fn class(text: &str) -> Option<String> {
+/// Returns the class in the JSON about a tensor, and whether its scales are in the order of GPU tiles.
+fn described(text: &str) -> Option<(String, bool)> {
     let document = Document::parse(text.as_bytes()).ok()?;
-    match document.field(document.root(), "_type")? {
-        JsonNode::Str(name) => Some(name.to_lossy().into_owned()),
-        _ => None,
-    }
+    let JsonNode::Str(class) = document.field(document.root(), "_type")? else { return None };
+    let data = document.get(document.root(), "_data");
+    let swizzled = data.and_then(|data| document.field(data, "is_swizzled_scales"));
+    Some((class.to_lossy().into_owned(), matches!(swizzled, Some(JsonNode::Bool(true)))))
 }
 
-fn made(
-    set: &Set<'_>,
-    class: &str,
-    codes: &Tensor,
-    scales: Option<&Tensor>,
-    zeros: Option<&Tensor>,
-) -> Result<Made> {
-    if !KNOWN.contains(&class) {
+fn made(set: &Set<'_>, object: &Object<'_>) -> Result<Made> {
+    let Object { class, codes, .. } = *object;
+    let bytes = if codes.dtype == DType::I8 { &INTEGERS } else { &FLOATS };
+    let is_fp4 = codes.dtype == DType::U8 && FOUR_BITS.contains(&class);
+    if !is_fp4 && !bytes.contains(&class) {
         return Err(Error::unsupported(format!("how {class} places its codes is not known")));
     }
-    let scales = scales.ok_or_else(|| {
+    if object.swizzled {
+        return Err(Error::unsupported("the scales are in the order of GPU tiles")
+            .advice("Save it with `is_swizzled_scales=False`."));
+    }
+    let scales = object.scales.ok_or_else(|| {
         Error::damaged("its scale is missing")
             .advice("Without it, the values of the codes are not known.")
     })?;
-    let mut made = scaled::made(set, codes, scales, true)?;
-    if let Some(zeros) = zeros.filter(|zeros| zeros.stored == DType::I8) {
+    let mut made = match is_fp4 {
+        true => fp4_made(set, object, scales)?,
+        false => scaled::made(set, codes, scales, true)?,
+    };
+    if let Some(zeros) = object.zeros.filter(|zeros| zeros.stored == DType::I8) {
         let zeros = Codes { tensor: zeros.clone(), packing: CodePacking::Bytes };
         made.of.offset = Offset::Zeros(zeros, CodeValues::As(DType::I8));
     }
     // The shapes of its scales are those of its blocks.
     made.inferred.clear();
     Ok(made)
+}
+
+/// FP4, the first code in the low half of a byte.
+fn fp4_made(set: &Set<'_>, object: &Object<'_>, scales: &Tensor) -> Result<Made> {
+    let codes = object.codes;
+    let packed = three(&codes.shape).and_then(|[matrices, rows, bytes]| {
+        Some(([matrices, rows, bytes.checked_mul(2)?], scales.shape.last()?))
+    });
+    let Some((shape, blocks)) = packed else {
+        return Err(contradicts("the codes are", &codes.shape, "at least two dimensions"));
+    };
+    let each = group_size(shape[2], *blocks, scales, None)?;
+    let scales = match object.factor {
+        None => scales.clone(),
+        Some(factor) if factor.numel() == Some(1) => {
+            let factor = set.read(&Tensor { dtype: DType::F32, ..factor.clone() })?;
+            let factor = factor.first_chunk().map_or(f32::NAN, |four| f32::from_le_bytes(*four));
+            let of = Tensor { dtype: DType::F32, ..scales.clone() };
+            let steps = vec![Arithmetic::Multiply(factor.into())];
+            let layout = Layout::Computed(Arc::new(Computed { of, steps, product: None }));
+            Tensor::new(DType::F32, scales.shape.clone(), layout)
+        }
+        Some(factor) => {
+            return Err(Error::unsupported(format!(
+                "factors of scales of shape {:?}",
+                factor.shape
+            ))
+            .expected("one factor"));
+        }
+    };
+    let packing = CodePacking::AlongRow(4);
+    let of = scaled_codes(codes, packing, fp4(), shape, &scales, each);
+    let mut dense = codes.shape.clone();
+    if let Some(last) = dense.last_mut() {
+        *last = shape[2];
+    }
+    Ok(Made { of, shape: dense, inferred: Vec::new() })
 }
