@@ -371,6 +371,19 @@ mod tests {
         assert_eq!(gather(&files, &halves, 7..8, 5).unwrap(), expected);
     }
 
+    /// A NaN keeps its sign and payload, whatever the signs of the elements, as in gguf's numpy code.
+    #[test]
+    fn signs_do_not_change_a_nan() {
+        for name in ["IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S"] {
+            let (_, elements, bytes, _) = *DECODERS.iter().find(|row| row.0 == name).unwrap();
+            let block = Block { name, elements, bytes, words: &[] };
+            let mut stored: Vec<u8> = (0..bytes).map(|at| (at * 89 + at / 7) as u8).collect();
+            stored[..2].copy_from_slice(&0xfe01u16.to_le_bytes());
+            let numbers = dequantized_block(&block, &stored).unwrap();
+            assert!(numbers.iter().all(|number| number.to_bits() == 0xffc0_2000), "{name}");
+        }
+    }
+
     #[test]
     fn reads_raw_blocks_only_whole() {
         let (files, tensor) = file();
