@@ -21,7 +21,7 @@ pub use apply::{Dequantisation, complete, dequantise, shown, with_indices};
 pub use faults::{ScaleFault, scale_faults};
 pub use names::with_original_names;
 pub use reinterpret::reinterpreted;
-pub use set::QuantisedWeight;
+pub use set::{QuantisedWeight, compared_by_numbers};
 pub use settings::Settings;
 
 #[cfg(test)]

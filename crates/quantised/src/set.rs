@@ -26,6 +26,23 @@ pub struct QuantisedWeight {
     pub refused: Option<Error>,
 }
 
+/// Returns whether two checkpoints are compared by the numbers of their weights: if either has weights
+/// that are stored as several tensors, which only have a meaning together. Not if one scheme's settings
+/// are known on one side only, since equal parts would then have other numbers.
+pub fn compared_by_numbers(one: &[QuantisedWeight], other: &[QuantisedWeight]) -> bool {
+    let is_set = |weight: &&QuantisedWeight| {
+        weight.parts.len() > 1 && weight.refused.is_none() && !weight.are_indices
+    };
+    let by_key: HashMap<&str, &QuantisedWeight> =
+        other.iter().map(|weight| (weight.key.as_str(), weight)).collect();
+    let unclear = |weight: &QuantisedWeight| {
+        by_key
+            .get(weight.key.as_str())
+            .is_some_and(|other| weight.parts == other.parts && weight.inferred != other.inferred)
+    };
+    one.iter().chain(other).any(|weight| is_set(&weight)) && !one.iter().any(unclear)
+}
+
 /// A tensor of a dict, with its name there.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SetPart<'a> {

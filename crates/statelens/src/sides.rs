@@ -6,15 +6,17 @@ use statelens_compare::diff::{
     Comparison, ComparisonReport, DiffOptions, PairChange, Renamed, Role, Unpaired, roles,
 };
 use statelens_convert::{Edit, Pattern};
-use statelens_quantised::{QuantisedWeight, with_indices, with_original_names};
+use statelens_quantised::{
+    QuantisedWeight, compared_by_numbers, with_indices, with_original_names,
+};
 use statelens_values::json::Float;
 use statelens_values::{fields, report_json};
 
 use crate::{Checkpoint, parallel};
 
 /// Returns both sides of a comparison in one form, the quantised weights that were found, and whether
-/// only one side is quantised. If so, weights are tensors of numbers on both. If one has llama.cpp's
-/// names, it gets those of Hugging Face.
+/// only one side is quantised. If so, or if [`compared_by_numbers`], weights are tensors of numbers on
+/// both. If one has llama.cpp's names, it gets those of Hugging Face.
 pub fn alike(
     left: Checkpoint,
     right: Checkpoint,
@@ -42,6 +44,12 @@ pub fn alike(
         (None, Some((dense, weights))) => {
             found.extend(weights);
             (left, dense, found, true)
+        }
+        (Some((one, of_one)), Some((other, of_other)))
+            if compared_by_numbers(&of_one, &of_other) =>
+        {
+            found.extend(of_one.into_iter().chain(of_other));
+            (one, other, found, false)
         }
         _ => (left, right, found, false),
     })

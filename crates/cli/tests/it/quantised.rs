@@ -70,6 +70,24 @@ fn converts_to_dense_weights_and_config() {
     assert!(plain.contains("no weight is quantised"), "{plain}");
 }
 
+/// Two quantisations are compared by the numbers of their weights, not scale by scale. Copies whose
+/// config is missing are compared as they are stored.
+#[test]
+fn two_quantisations_are_compared_as_numbers() {
+    let path = |name: &str| text(&fixture(&format!("quantized/{name}/model.safetensors")));
+    let ran = run(["diff", "--json", &path("gptq_4bit"), &path("awq_gemm")]);
+    assert_eq!(ran.code, Some(1), "{}", ran.err);
+    assert!(ran.out.contains("l.weight"), "{}", ran.out);
+    for part in ["l.scales", "l.qweight", "l.qzeros", "l.g_idx"] {
+        assert!(!ran.out.contains(part), "{part}: {}", ran.out);
+    }
+    let folder = Folder::new();
+    let alone = text(&folder.file("model.safetensors"));
+    fs::copy(path("gptq_2bit_v2"), &alone).unwrap();
+    let ran = run(["diff", &path("gptq_2bit_v2"), &alone]);
+    assert_eq!(ran.code, Some(0), "{}{}", ran.out, ran.err);
+}
+
 /// Removes a tensor from the header of a safetensors file; its bytes stay.
 fn remove(path: &Path, key: &str) {
     let bytes = fs::read(path).unwrap();

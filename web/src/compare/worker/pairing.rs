@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use statelens_checkpoint::{Checkpoint, Leaf, Result};
 use statelens_convert::{Edit, Rename};
-use statelens_quantised::{dequantise, with_original_names};
+use statelens_quantised::{compared_by_numbers, dequantise, with_original_names};
 
 use crate::compare::message::{CompareOptions, NO_ROW};
 use crate::worker::opened::OpenCheckpoint;
@@ -30,13 +30,16 @@ impl AlikeSides {
             _ => stored.clone(),
         };
         let are_renamed = !(Arc::ptr_eq(&one, &stored[0]) && Arc::ptr_eq(&other, &stored[1]));
-        let dense = |of: &Arc<Checkpoint>| -> Result<Option<Arc<Checkpoint>>> {
-            Ok(dequantise(of, None)?.map(|found| Arc::new(found.checkpoint)))
+        let found = [dequantise(&one, None)?, dequantise(&other, None)?];
+        let by_numbers = match &found {
+            [Some(one), Some(other)] => compared_by_numbers(&one.weights, &other.weights),
+            _ => false,
         };
-        let (left, right, one_is_quantised) = match [dense(&one)?, dense(&other)?] {
+        let both = found.map(|found| found.map(|found| Arc::new(found.checkpoint)));
+        let (left, right, one_is_quantised) = match both {
             [Some(dense), None] => (dense, other, true),
             [None, Some(dense)] => (one, dense, true),
-            [Some(one), Some(other)] if are_renamed => (one, other, false),
+            [Some(one), Some(other)] if are_renamed || by_numbers => (one, other, false),
             [None, None] if are_renamed => (one, other, false),
             _ => (left.checkpoint.clone(), right.checkpoint.clone(), false),
         };
