@@ -215,7 +215,7 @@ mod written {
 
     use super::{Catalog, Error, Result};
     use crate::config::Families;
-    use crate::language::{Arrow, ConfigSide, Recipe, RuleBlock};
+    use crate::language::{Arrow, Recipe, RuleBlock, Side};
     use crate::recognise::identifies_family;
     use crate::{families, ranks};
 
@@ -250,7 +250,7 @@ mod written {
         let aliases = recipe.aliases.join(" ");
         line(out, format_args!("family {name}|{aliases}|{}", used.join(" ")))?;
         for (block, ranks) in ranks::of(&recipe) {
-            let formats = if ranks.side == ConfigSide::Left { &block.left } else { &block.right };
+            let formats = if ranks.side == Side::Left { &block.left } else { &block.right };
             for format in formats {
                 line(out, format_args!("ranks {format} {}", ranks.file))?;
             }
@@ -264,17 +264,15 @@ mod written {
         }
         for block in recipe.blocks.iter().filter(|block| identifies_family(block, false)) {
             line(out, format_args!("keys {}", block.prefix.as_deref().unwrap_or("-")))?;
-            for (word, hf, towards) in
-                [("hf", true, ConfigSide::Right), ("cs", false, ConfigSide::Left)]
-            {
+            for (word, hf, towards) in [("hf", true, Side::Right), ("cs", false, Side::Left)] {
                 if !identifies_family(block, hf) {
                     continue;
                 }
                 let mut patterns = BTreeSet::new();
                 for rule in &block.rules {
                     let keys = match (towards, rule.arrow) {
-                        (ConfigSide::Right, Arrow::Both | Arrow::ToRight) => &rule.left,
-                        (ConfigSide::Left, Arrow::Both | Arrow::ToLeft) => &rule.right,
+                        (Side::Right, Arrow::Both | Arrow::ToRight) => &rule.left,
+                        (Side::Left, Arrow::Both | Arrow::ToLeft) => &rule.right,
                         _ => continue,
                     };
                     patterns.extend(keys.first().map(|pattern| pattern.text()));

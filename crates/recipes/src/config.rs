@@ -2,31 +2,29 @@
 
 mod convert;
 mod dtype;
-mod expression;
 mod family;
-mod hooks;
 mod json;
 mod mup;
+mod nested;
 mod operation;
 mod plan;
 mod recognise;
 mod releases;
 mod rule;
+mod scope;
 mod section;
-mod side;
 mod statement;
 mod table;
-mod value;
 mod yaml;
 
 use statelens_checkpoint::{Error, Result};
 
+pub use crate::side::Side;
+pub use crate::value::{List, Map, MapKey, Value};
 pub use convert::{Converted, StepConfig};
 pub use family::Families;
 pub use plan::{ConversionStep, FormatPair};
 pub use recognise::Guess;
-pub use side::Side;
-pub use value::{List, Map, MapKey, Value};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Language {
@@ -56,8 +54,6 @@ impl Language {
 
 /// Memory limit of a config, in bytes, whatever its text claims.
 const MAX_BYTES: usize = 16 << 20;
-/// Limit on the number of values in a config, with its aliases expanded.
-const MAX_NODES: usize = 500_000;
 /// Limit on nesting. With Python's recursion limit, no reader gets much deeper than ten times this.
 const MAX_DEPTH: usize = 100;
 

@@ -15,7 +15,7 @@ use crate::engine::{
 };
 use crate::families;
 use crate::format::{Implementation, Variant};
-use crate::language::{ConfigSide, Expression, Ranks, Recipe, RuleBlock, Scalar, Scope};
+use crate::language::{Expression, Ranks, Recipe, RuleBlock, Scope, Side};
 use crate::optimizer::{Moved, Optimizer};
 use crate::ranks;
 
@@ -291,7 +291,7 @@ pub fn components(recipe: &Recipe, step: RouteStep) -> Vec<String> {
     names
 }
 
-fn blocks(recipe: &Recipe, step: RouteStep) -> impl Iterator<Item = (&RuleBlock, ConfigSide)> {
+fn blocks(recipe: &Recipe, step: RouteStep) -> impl Iterator<Item = (&RuleBlock, Side)> {
     recipe.blocks.iter().filter_map(move |block| Some((block, block.towards(step.from, step.to)?)))
 }
 
@@ -332,7 +332,7 @@ fn ranked(
 ) -> Option<(&RuleBlock, &Ranks)> {
     blocks(recipe, step).find_map(|(block, _)| {
         let ranks = block.ranks.as_ref()?;
-        let formats = if ranks.side == ConfigSide::Left { &block.left } else { &block.right };
+        let formats = if ranks.side == Side::Left { &block.left } else { &block.right };
         formats.contains(&format).then_some((block, ranks))
     })
 }
@@ -400,7 +400,7 @@ fn step(
         };
         done.unmatched.extend(applied.unmatched);
         done.moves.extend(applied.moves);
-        let name = component.cloned().filter(|_| towards == ConfigSide::Left);
+        let name = component.cloned().filter(|_| towards == Side::Left);
         match targets.iter_mut().find(|(own, _)| *own == name) {
             Some((_, target)) => target.extend(applied.state),
             None => targets.push((name, applied.state)),
@@ -422,16 +422,17 @@ fn on_base(
     block: &RuleBlock,
     base: &Expression,
     step: RouteStep,
-    towards: ConfigSide,
+    towards: Side,
     source: &State,
     configs: Configs<'_>,
     options: ApplyOptions,
 ) -> Result<Applied> {
     let name = match base.value(&OfConfigs(configs))? {
-        Scalar::Text(name) => name,
+        config::Value::Text(name) => name,
         other => {
             return Err(Error::refused(format!(
-                "the config does not name its base model: {other}"
+                "the config does not name its base model: {}",
+                other.quoted()
             ))
             .expected(format!("a name as `{base}`")));
         }
@@ -449,8 +450,8 @@ fn on_base(
     })?;
     let plain = ApplyOptions { moments: options.moments, ..ApplyOptions::default() };
     let (first, second) = match towards {
-        ConfigSide::Right => ((found, options), (block, plain)),
-        ConfigSide::Left => ((block, plain), (found, options)),
+        Side::Right => ((found, options), (block, plain)),
+        Side::Left => ((block, plain), (found, options)),
     };
     let first = apply(first.0, towards, source, configs, first.1)?;
     let mut applied = apply(second.0, towards, &first.state, configs, second.1)?;
@@ -557,7 +558,7 @@ fn refused_for(all: &[Unmatched], list: &str) -> Error {
 struct OfConfigs<'a>(Configs<'a>);
 
 impl Scope for OfConfigs<'_> {
-    fn config(&self, side: ConfigSide, path: &[String]) -> Scalar {
+    fn config(&self, side: Side, path: &[String]) -> Option<&config::Value> {
         engine::lookup(self.0, side, path)
     }
 }

@@ -14,6 +14,7 @@ pub mod catalog;
 pub mod config;
 pub mod conversion;
 pub mod engine;
+mod expression;
 pub mod families;
 pub mod format;
 pub mod inference;
@@ -26,6 +27,8 @@ mod optimizer;
 pub mod parts;
 pub mod ranks;
 pub mod recognise;
+mod side;
+mod value;
 pub mod view;
 
 pub use format::Implementation;

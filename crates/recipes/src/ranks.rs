@@ -7,7 +7,8 @@ use statelens_checkpoint::{
 };
 
 use crate::engine::{Assembly, State, StateValue};
-use crate::language::{Ranks, Recipe, RuleBlock, Scalar};
+use crate::language::{Ranks, Recipe, RuleBlock};
+use crate::value::Value as Plain;
 
 /// Limit on ranks, larger than any in practice.
 pub const MAX_RANKS: usize = 4096;
@@ -47,10 +48,10 @@ pub(crate) fn read(source: &Checkpoint) -> Result<(State, u64)> {
             }
             Value::Int(number) => {
                 if let Ok(number) = number.to_string().parse() {
-                    state.set_fact(path, Scalar::Int(number));
+                    state.set_fact(path, Plain::Int(number));
                 }
             }
-            Value::Float(number) => state.set_fact(path, Scalar::Float(*number)),
+            Value::Float(number) => state.set_fact(path, Plain::Float(*number)),
             _ => {}
         }
     }
@@ -80,9 +81,9 @@ pub(crate) fn write(
         let mut entries = tree.entries(assembly.builder())?;
         for set in &block.sets {
             let value = match set.value.constant()? {
-                Scalar::Int(number) => Value::Int(Int::from(number)),
-                Scalar::Float(number) => Value::Float(number),
-                other => return Err(Error::refused(format!("{other} is not a number"))),
+                Plain::Int(number) => Value::Int(Int::from(number)),
+                Plain::Float(number) => Value::Float(number),
+                other => return Err(Error::refused(format!("{} is not a number", other.quoted()))),
             };
             entries.push((DictKey::from(set.name.as_str()), assembly.value(value)?));
         }

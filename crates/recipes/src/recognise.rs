@@ -8,7 +8,7 @@ use crate::engine::{self, State};
 use crate::families;
 use crate::format::Implementation;
 use crate::kinds::Kinds;
-use crate::language::{ConfigSide, RuleBlock};
+use crate::language::{RuleBlock, Side};
 use crate::optimizer;
 
 /// A possible family of a checkpoint.
@@ -67,7 +67,7 @@ pub fn by_keys(checkpoint: &Checkpoint, hf: bool, unwrap: bool) -> Vec<Guess> {
         return Vec::new();
     }
     let kinds = Kinds::of(&keys);
-    let towards = if hf { ConfigSide::Right } else { ConfigSide::Left };
+    let towards = if hf { Side::Right } else { Side::Left };
     let mut guesses = Vec::new();
     for name in families::names() {
         let Ok(recipe) = families::find(name) else { continue };
@@ -108,9 +108,8 @@ pub fn by_parts(checkpoint: &Checkpoint, parts: &[String], target: Implementatio
         }
         let known = keys.iter().map(|(name, keys)| {
             let own = recipe.blocks.iter().filter(|block| block.component.as_ref() == Some(name));
-            let counts = own.filter_map(|block| {
-                Kinds::of(keys).known(|key| block.knows(ConfigSide::Right, key))
-            });
+            let counts =
+                own.filter_map(|block| Kinds::of(keys).known(|key| block.knows(Side::Right, key)));
             counts.max()
         });
         if let Some(known) = known.sum::<Option<usize>>() {
@@ -132,8 +131,8 @@ pub fn layout(checkpoint: &Checkpoint, config: Option<&config::Value>) -> Option
         let by_type = kind.map(|kind| recipe.model_types.iter().any(|own| own == kind));
         recipe.blocks.iter().filter(|block| block.ranks.is_none()).find_map(|block| {
             let (format, towards) = match (&block.left[..], &block.right[..]) {
-                ([left], [right]) if left.is_hf() => (*right, ConfigSide::Left),
-                ([left], [right]) if right.is_hf() => (*left, ConfigSide::Right),
+                ([left], [right]) if left.is_hf() => (*right, Side::Left),
+                ([left], [right]) if right.is_hf() => (*left, Side::Right),
                 _ => return None,
             };
             let named = keys.iter().filter(|key| block.names(towards, key)).count();

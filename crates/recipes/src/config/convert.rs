@@ -5,18 +5,19 @@ mod parts;
 
 use statelens_checkpoint::{Error, Result};
 
-use super::expression::unfit;
 use super::family::Families;
-use super::hooks::ConfigWork;
+use super::nested;
 use super::operation::Site;
 use super::plan::ConversionStep;
 use super::rule::Action;
+use super::scope::{Stage, TableScope};
 use super::section::{fill, model_section, set_model_section};
-use super::side::Side;
+use super::statement::{Statement, Target};
 use super::table::{Base, ConfigTable, Naming, Rules};
-use super::value::{Map, Value};
 use super::{Language, mup, releases};
 use crate::format::Implementation;
+use crate::side::Side;
+use crate::value::{Map, Value, unfit};
 
 #[derive(Debug, Clone)]
 pub struct Converted {
@@ -158,13 +159,15 @@ impl StepContext<'_> {
             ConfigTable::Rules(rules) => self.between_releases(name, rules, root),
             ConfigTable::Choose(choices) => {
                 let from = self.step.from;
-                let choice = choices.iter().find(|choice| {
-                    choice.from == from && choice.when.as_ref().is_none_or(|when| when.holds(&root))
-                });
-                let choice = choice.ok_or_else(|| {
-                    Error::damaged(format!("{name} has no table for this config"))
-                })?;
-                self.table(&choice.table, root)
+                for choice in choices.iter().filter(|choice| choice.from == from) {
+                    if match &choice.when {
+                        Some(when) => when.is_true(&TableScope::of(&root))?,
+                        None => true,
+                    } {
+                        return self.table(&choice.table, root);
+                    }
+                }
+                Err(Error::damaged(format!("{name} has no table for this config")))
             }
             ConfigTable::Parts(parts) => parts::convert(self, name, parts, root),
             ConfigTable::Base(base) => self.base_model(base, root),
@@ -265,13 +268,29 @@ impl StepContext<'_> {
         let from = self.step.from;
         let to = from.other();
         fill(old, &rules.before[from as usize]);
+        if rules.nested == Some(from) {
+            *old = nested::flatten(std::mem::take(old));
+        }
         let mut new = Map::new();
         let notes = &mut self.converted.notes;
-        let mut work = ConfigWork { root, old, new: &mut new, sections, notes };
-        for statement in rules.prepare.iter().filter(|statement| statement.side == from) {
-            statement.prepare(&mut work)?;
+        for (_, statement) in rules.prepare.iter().filter(|(side, _)| *side == from) {
+            let stage = Stage::Prepare;
+            let scope = TableScope { stage, from, root, old: &*old, new: &new };
+            if let Some(effect) = statement.effect(&scope)? {
+                let (sections, notes) = (&mut *sections, &mut *notes);
+                effect.apply(stage, &mut Target { config: &mut *old, sections, notes })?;
+            }
         }
-        for (key, value) in work.old.iter() {
+        let old = &*old;
+        let mut run = |statement: &Statement, stage: Stage<'_>, new: &mut Map| -> Result<()> {
+            let scope = TableScope { stage, from, root, old, new: &*new };
+            if let Some(effect) = statement.effect(&scope)? {
+                let (sections, notes) = (&mut *sections, &mut *notes);
+                effect.apply(stage, &mut Target { config: new, sections, notes })?;
+            }
+            Ok(())
+        };
+        for (key, value) in old.iter() {
             let rule = key.as_str().and_then(|key| {
                 rules.rules.iter().find_map(|rule| Some((rule, key, rule.matches(from, key)?)))
             });
@@ -281,19 +300,26 @@ impl StepContext<'_> {
                 continue;
             };
             match &rule.action {
-                Action::Copy => work.new.set(other, value.clone()),
+                Action::Copy => new.set(other, value.clone()),
                 Action::Drop => {}
-                Action::Must(must) => must.check(from, work.old, key, value)?,
+                Action::Must(must) => must.check(from, old, key, value)?,
                 Action::By(operation) => {
-                    let old: &Map = work.old;
-                    let mut site =
-                        Site { from, key, other: &other, value, old, new: &mut *work.new };
-                    operation.apply(&mut site)?;
+                    let (other, new) = (other.as_str(), &mut new);
+                    operation.apply(&mut Site { from, key, other, value, old, new })?;
+                }
+                Action::Run(statements) => {
+                    let stage = Stage::Rule { key, other: &other, value };
+                    for statement in &statements[from as usize] {
+                        run(statement, stage, &mut new)?;
+                    }
                 }
             }
         }
-        for statement in rules.finish.iter().filter(|statement| statement.side == to) {
-            statement.finish(&mut work)?;
+        for (_, statement) in rules.finish.iter().filter(|(side, _)| *side == to) {
+            run(statement, Stage::Finish, &mut new)?;
+        }
+        if rules.nested == Some(to) {
+            new = nested::nest(new, old)?;
         }
         fill(&mut new, &rules.after[to as usize]);
         Ok(new)

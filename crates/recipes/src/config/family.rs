@@ -7,9 +7,9 @@ use std::sync::LazyLock;
 use statelens_checkpoint::{Error, Result};
 
 use super::table::{ConfigTable, Rules};
-use super::value::{Map, Value};
 use super::yaml;
 use crate::format::{Implementation, Release};
+use crate::value::{Map, Value};
 
 #[derive(Debug, Clone)]
 pub struct Families {

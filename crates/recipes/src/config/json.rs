@@ -4,7 +4,7 @@ use statelens_checkpoint::json::{self, Document, Id, JsonNode};
 use statelens_checkpoint::{Error, Result};
 
 use super::MAX_DEPTH;
-use super::value::{List, Map, MapKey, Value};
+use crate::value::{List, Map, MapKey, Value};
 
 pub(super) fn parse(text: &str) -> Result<Value> {
     let document = Document::parse_config(text, MAX_DEPTH)?;

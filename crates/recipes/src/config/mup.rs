@@ -3,8 +3,8 @@
 
 use statelens_checkpoint::{Error, Result, has_word};
 
-use super::expression::{Operator, compute, need, number};
-use super::value::{Map, MapKey, Value};
+use super::section::{need, number};
+use crate::value::{Map, MapKey, Value};
 
 /// How a table treats muP on the way to Hugging Face.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,8 +81,10 @@ pub(super) fn from_2_2_to_2_3(root: &mut Map, model: &Map) -> Result<Map> {
     let rates = optimizer.and_then(|section| section.remove("adjust_learning_rate"));
     let kernel =
         rates.as_ref().and_then(Value::as_map).and_then(|rates| rates.get("decoder_kernel"));
-    let kernel =
-        kernel.and_then(Value::as_f64).filter(|kernel| *kernel != 0.0).ok_or_else(|| {
+    let kernel = kernel
+        .and_then(Value::as_f64)
+        .filter(|kernel| *kernel != 0.0 && kernel.is_finite())
+        .ok_or_else(|| {
             Error::refused(
                 "the config uses muP, and optimizer.adjust_learning_rate.decoder_kernel is not set",
             )
@@ -101,14 +103,14 @@ pub(super) fn from_2_2_to_2_3(root: &mut Map, model: &Map) -> Result<Map> {
                 );
             }
             Some("output_logits_scale") => {
-                let width = Value::Float(width);
                 for (key, base) in [
                     ("hidden_size", "mup_base_hidden_size"),
                     ("filter_size", "mup_base_filter_size"),
                 ] {
-                    new.set(base, compute(need(model, key)?, Operator::Over, &width)?);
+                    new.set(base, number(model, key)? / width);
                 }
-                new.set("output_logits_alpha", compute(value, Operator::Times, &width)?);
+                let scale = number(model, "output_logits_scale")?;
+                new.set("output_logits_alpha", scale * width);
             }
             _ => new.set(key.clone(), value.clone()),
         }

@@ -3,8 +3,8 @@
 use statelens_checkpoint::{Error, Result};
 
 use super::family::{Families, ModelConverters};
-use super::side::Side;
 use crate::format::{Implementation, Release, Variant};
+use crate::side::Side;
 
 /// One conversion between two formats, by one table.
 #[derive(Debug, Clone, PartialEq, Eq)]

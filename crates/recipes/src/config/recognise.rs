@@ -4,10 +4,10 @@ use statelens_checkpoint::order;
 
 use super::family::Families;
 use super::section::model_section;
-use super::side::Side;
 use super::table::ConfigTable;
-use super::value::{Map, Value};
 use crate::format::Implementation;
+use crate::side::Side;
+use crate::value::{Map, Value};
 
 /// A possible model and format of a config.
 #[derive(Debug, Clone, PartialEq, Eq)]

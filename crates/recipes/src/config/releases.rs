@@ -9,8 +9,8 @@ use statelens_checkpoint::{Error, Result};
 
 use super::plan::ConversionStep;
 use super::section::{model_section, set_model_section};
-use super::value::{List, Map, Value};
 use super::yaml;
+use crate::value::{List, Map, Value};
 
 /// Returns the lists and tables of the changes.
 pub(super) fn changes() -> Result<&'static Map> {

@@ -2,11 +2,13 @@
 
 use statelens_checkpoint::{Error, Result};
 
-use super::expression::Expression;
 use super::operation::ConfigOperation;
-use super::side::Side;
-use super::value::{Map, Value};
+use super::scope::TableScope;
+use super::statement::Statement;
 use super::yaml;
+use crate::expression::Expression;
+use crate::side::Side;
+use crate::value::{Map, Value};
 
 #[derive(Debug, Clone)]
 pub(super) struct ConfigRule {
@@ -21,6 +23,8 @@ pub(super) enum Action {
     Drop,
     Must(Must),
     By(ConfigOperation),
+    /// Statements for each source, left and right.
+    Run([Vec<Statement>; 2]),
 }
 
 /// The required values on one side or both. If it names a side, the other side must not have the
@@ -29,21 +33,13 @@ pub(super) enum Action {
 pub(super) struct Must {
     pub(super) side: Option<Side>,
     pub(super) one_of: Vec<RequiredValue>,
-    pub(super) when: Option<When>,
+    pub(super) when: Option<Expression>,
 }
 
 #[derive(Debug, Clone)]
 pub(super) enum RequiredValue {
     Value(Value),
-    Computed(Expression, String),
-}
-
-/// `KEY is VALUE` or `KEY is not VALUE`; a missing key is null.
-#[derive(Debug, Clone)]
-pub(super) struct When {
-    key: String,
-    value: Value,
-    equal: bool,
+    Computed(Expression),
 }
 
 #[derive(Debug, Clone)]
@@ -92,6 +88,30 @@ impl ConfigRule {
         Ok(Self { left, right, action })
     }
 
+    /// Parses a rule with statements for each source, such as `{hf: …, cs: …}` or `{both: …}`.
+    pub(super) fn with_statements(keys: &str, sides: &Value) -> Result<Self> {
+        let bad = || {
+            Error::damaged(format!("the statements of \"{keys}\" are not known"))
+                .expected("hf, cs, old, new or both, each with a statement or a list of them")
+        };
+        let mut run = [Vec::new(), Vec::new()];
+        for (side, lines) in sides.as_map().ok_or_else(bad)?.iter() {
+            let side = side.as_str().ok_or_else(bad)?;
+            let lines = match lines {
+                Value::List(list) => list.as_slice(),
+                one => std::slice::from_ref(one),
+            };
+            let parse = |line: &Value| Statement::parse(line.as_str().ok_or_else(bad)?);
+            let statements = lines.iter().map(parse).collect::<Result<Vec<_>>>()?;
+            match (side, Side::named(side)) {
+                ("both", _) => run = [statements.clone(), statements],
+                (_, Some(side)) => run[side as usize] = statements,
+                _ => return Err(bad()),
+            }
+        }
+        Ok(Self { action: Action::Run(run), ..Self::parse(keys)? })
+    }
+
     /// Returns the other side's key, if this rule matches the key.
     pub(super) fn matches(&self, from: Side, key: &str) -> Option<String> {
         let (here, there) = match from {
@@ -121,7 +141,7 @@ impl ConfigRule {
 impl Must {
     fn parse(side: Option<Side>, text: &str) -> Result<Self> {
         let (text, when) = match text.split_once(" when ") {
-            Some((text, when)) => (text, Some(When::parse(when)?)),
+            Some((text, when)) => (text, Some(Expression::of_table(when)?)),
             None => (text, None),
         };
         let one_of = if let Some(list) = text.strip_prefix("one of ") {
@@ -135,7 +155,7 @@ impl Must {
             };
             let computed = text.strip_prefix('(').and_then(|text| text.strip_suffix(')'));
             let wanted = match computed {
-                Some(text) => RequiredValue::Computed(Expression::parse(text)?, text.to_owned()),
+                Some(text) => RequiredValue::Computed(Expression::of_table(text)?),
                 None => RequiredValue::Value(yaml::parse(text)?),
             };
             let null = null.then_some(RequiredValue::Value(Value::Null));
@@ -152,16 +172,19 @@ impl Must {
             ))
             .advice("Remove it, or check which format the config is in."));
         }
-        if self.when.as_ref().is_some_and(|when| !when.holds(config)) {
+        let scope = &TableScope::of(config);
+        if let Some(when) = &self.when
+            && !when.is_true(scope)?
+        {
             return Ok(());
         }
         let mut wanted = Vec::new();
         for one in &self.one_of {
             let (expected, name) = match one {
                 RequiredValue::Value(value) => (value.clone(), value.quoted()),
-                RequiredValue::Computed(expression, text) => {
-                    let value = expression.value(&[config])?;
-                    let name = format!("{text} ({})", value.quoted());
+                RequiredValue::Computed(expression) => {
+                    let value = expression.value(scope)?;
+                    let name = format!("{expression} ({})", value.quoted());
                     (value, name)
                 }
             };
@@ -172,23 +195,6 @@ impl Must {
         }
         Err(Error::refused(format!("{key} is {}, which can't be converted", value.quoted()))
             .expected(wanted.join(" or ")))
-    }
-}
-
-impl When {
-    pub(super) fn parse(text: &str) -> Result<Self> {
-        let (key, value) = text
-            .split_once(" is ")
-            .ok_or_else(|| Error::damaged(format!("\"{text}\" is not a condition")))?;
-        let (value, equal) = match value.strip_prefix("not ") {
-            Some(value) => (value, false),
-            None => (value, true),
-        };
-        Ok(Self { key: key.to_owned(), value: yaml::parse(value)?, equal })
-    }
-
-    pub(super) fn holds(&self, config: &Map) -> bool {
-        config.get(&self.key).unwrap_or(&Value::Null).equals(&self.value) == self.equal
     }
 }
 
@@ -248,7 +254,7 @@ mod tests {
 
     #[test]
     fn names_invalid_rules() {
-        for line in ["", "a b", "key must be 1", "a = b = c d", "a by nothing"] {
+        for line in ["", "a b", "key must be 1", "a = b = c d", "a by nothing", "a by words"] {
             let error = ConfigRule::parse(line).unwrap_err().to_string();
             assert!(error.contains('"'), "{line}: {error}");
         }

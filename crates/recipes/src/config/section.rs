@@ -1,8 +1,8 @@
-//! The model's section of a config, and defaults.
+//! Keys and sections of a config, and defaults.
 
 use statelens_checkpoint::{Error, Result};
 
-use super::value::{Map, Value};
+use crate::value::{Map, Value, unfit};
 
 /// Returns the model's section of Cerebras's config, in either layout.
 pub(super) fn model_section(root: &Map) -> Result<Map> {
@@ -50,4 +50,33 @@ pub(super) fn fill(config: &mut Map, defaults: &Map) {
             _ => {}
         }
     }
+}
+
+/// Sets the value at a path, and creates its sections.
+pub(super) fn put(map: &mut Map, path: &[String], value: Value) -> Result<()> {
+    let Some((last, sections)) = path.split_last() else { return Ok(()) };
+    let mut map = map;
+    for section in sections {
+        map.set_default(section, Map::new());
+        let next = map.get_mut(section).and_then(Value::as_map_mut);
+        map = next.ok_or_else(|| Error::refused(format!("{section} is a value and a section")))?;
+    }
+    map.set(last.as_str(), value);
+    Ok(())
+}
+
+/// Returns the value of a key, or an error that names the key.
+pub(super) fn need<'a>(config: &'a Map, key: &str) -> Result<&'a Value> {
+    config.get(key).ok_or_else(|| missing(key))
+}
+
+pub(super) fn missing(key: &str) -> Error {
+    Error::refused(format!("the config has no key {key}"))
+        .advice("Add it: the conversion depends on its value.")
+}
+
+/// Returns the number of a key.
+pub(super) fn number(config: &Map, key: &str) -> Result<f64> {
+    let value = need(config, key)?;
+    value.as_f64().ok_or_else(|| unfit(key, value, "a number"))
 }

@@ -3,10 +3,11 @@
 use statelens_checkpoint::{Error, Result};
 
 use super::mup::Policy;
-use super::rule::{ConfigRule, When};
-use super::side::Side;
+use super::rule::ConfigRule;
 use super::statement::Statement;
-use super::value::{Map, Value};
+use crate::expression::Expression;
+use crate::side::Side;
+use crate::value::{List, Map, MapKey, Value};
 
 #[derive(Debug, Clone)]
 pub(super) enum ConfigTable {
@@ -25,13 +26,17 @@ pub(super) struct Rules {
     /// Whether the left side is Hugging Face's config, which is the model's section alone, while
     /// Cerebras's has sections.
     pub(super) hf: bool,
+    /// The side whose config has sections; the rules name its keys by paths.
+    pub(super) nested: Option<Side>,
     pub(super) mup: Policy,
     pub(super) naming: Naming,
     /// Defaults of a side for missing keys, set before the rules; left and right.
     pub(super) before: [Map; 2],
-    pub(super) prepare: Vec<Statement>,
+    /// Changes of the source config, by the side of the source.
+    pub(super) prepare: Vec<(Side, Statement)>,
     pub(super) rules: Vec<ConfigRule>,
-    pub(super) finish: Vec<Statement>,
+    /// Changes of the new config, by the side of the target.
+    pub(super) finish: Vec<(Side, Statement)>,
     /// Defaults of a side for keys that the rules did not write; left and right.
     pub(super) after: [Map; 2],
 }
@@ -50,7 +55,7 @@ pub(super) enum Naming {
 #[derive(Debug, Clone)]
 pub(super) struct TableChoice {
     pub(super) from: Side,
-    pub(super) when: Option<When>,
+    pub(super) when: Option<Expression>,
     pub(super) table: String,
 }
 
@@ -130,6 +135,7 @@ impl Rules {
     pub(super) fn same() -> Result<Self> {
         Ok(Self {
             hf: false,
+            nested: None,
             mup: Policy::Kept,
             naming: Naming::Model,
             before: Default::default(),
@@ -141,7 +147,8 @@ impl Rules {
     }
 
     fn parse(map: &Map) -> Result<Self> {
-        const KEYS: [&str; 7] = ["mup", "name", "before", "prepare", "rules", "finish", "after"];
+        const KEYS: [&str; 8] =
+            ["nested", "mup", "name", "before", "prepare", "rules", "finish", "after"];
         if let Some(other) = map.keys().find(|key| !KEYS.contains(key)) {
             return Err(
                 Error::damaged(format!("a table has no \"{other}\"")).expected(KEYS.join(", "))
@@ -165,18 +172,43 @@ impl Rules {
             Some("whole config") => Naming::WholeConfig,
             Some(name) => Naming::Fixed(name.to_owned()),
         };
-        let statements = |key: &str| -> Result<Vec<Statement>> {
-            let Some(list) = map.get(key) else { return Ok(Vec::new()) };
-            lines(list)?.map(|line| Statement::parse(line?)).collect()
+        let nested = match map.get("nested") {
+            None => None,
+            side => Some(Side::named(text(side)?).ok_or_else(|| {
+                Error::damaged("the nested config of a table is not known").expected("old or new")
+            })?),
         };
-        let rules = lines(map.get("rules").unwrap_or(&Value::Null))?;
+        let statements = |key: &str| -> Result<Vec<(Side, Statement)>> {
+            let Some(list) = map.get(key) else { return Ok(Vec::new()) };
+            let with_side = |line: Result<&str>| {
+                let line = line?;
+                let (side, rest) = line.split_once(' ').unwrap_or((line, ""));
+                let side = Side::named(side).ok_or_else(|| {
+                    Error::damaged(format!("\"{line}\" does not begin with a side"))
+                        .expected("hf or cs, or old or new")
+                })?;
+                Ok((side, Statement::parse(rest)?))
+            };
+            lines(list)?.map(with_side).collect()
+        };
+        let rule = |rule: &Value| match rule.as_map() {
+            None => ConfigRule::parse(text(Some(rule))?),
+            Some(map) => match map.iter().next() {
+                Some((keys, sides)) if map.len() == 1 => {
+                    ConfigRule::with_statements(text(Some(&key_value(keys)))?, sides)
+                }
+                _ => Err(Error::damaged("a rule with statements has one line of keys")),
+            },
+        };
+        let rules = items(map.get("rules").unwrap_or(&Value::Null))?;
         Ok(Self {
             hf,
+            nested,
             mup,
             naming,
             before: sides(map.get("before"))?,
             prepare: statements("prepare")?,
-            rules: rules.map(|line| ConfigRule::parse(line?)).collect::<Result<_>>()?,
+            rules: rules.iter().map(rule).collect::<Result<_>>()?,
             finish: statements("finish")?,
             after: sides(map.get("after"))?,
         })
@@ -187,12 +219,12 @@ impl TableChoice {
     fn parse(line: &str) -> Result<Self> {
         let bad = || {
             Error::damaged(format!("\"{line}\" is not a choice"))
-                .expected("SIDE [KEY is VALUE] then TABLE")
+                .expected("SIDE [CONDITION] then TABLE")
         };
         let (condition, table) = line.split_once(" then ").ok_or_else(bad)?;
         let (side, when) = match condition.split_once(' ') {
             None => (condition, None),
-            Some((side, when)) => (side, Some(When::parse(when)?)),
+            Some((side, when)) => (side, Some(Expression::of_table(when)?)),
         };
         Ok(Self { from: Side::named(side).ok_or_else(bad)?, when, table: table.to_owned() })
     }
@@ -207,15 +239,16 @@ fn text(value: Option<&Value>) -> Result<&str> {
     value.as_str().ok_or_else(|| Error::damaged(format!("{} is not a text", value.quoted())))
 }
 
-fn key_value(key: &super::value::MapKey) -> Value {
+fn key_value(key: &MapKey) -> Value {
     key.as_str().map_or(Value::Null, Value::from)
 }
 
 fn lines(value: &Value) -> Result<impl Iterator<Item = Result<&str>>> {
-    let list = value
-        .as_list()
-        .ok_or_else(|| Error::damaged(format!("{} is not a list", value.quoted())))?;
-    Ok(list.iter().map(|line| text(Some(line))))
+    Ok(items(value)?.iter().map(|line| text(Some(line))))
+}
+
+fn items(value: &Value) -> Result<&List> {
+    value.as_list().ok_or_else(|| Error::damaged(format!("{} is not a list", value.quoted())))
 }
 
 /// Returns the sections `hf` and `cs`, or `old` and `new`.

@@ -13,11 +13,11 @@ use super::makers;
 use super::operations::OperationContext;
 use super::scaling::{Factors, is_mup};
 use super::state::{State, StateValue};
-use crate::config::Value;
 use crate::language::{
-    Arrow, Captures, ConfigSide, Creation, KeyGroup, KeyPattern, Maker, Match, Operation, Rule,
-    RuleBlock, Scalar, Scope,
+    Arrow, Captures, Creation, KeyGroup, KeyPattern, Maker, Match, Operation, Rule, RuleBlock,
+    Scope, Side,
 };
+use crate::value::{MAX_NODES, Value};
 use crate::view::View;
 
 /// The code of errors about a line of the rules that can't be applied.
@@ -104,7 +104,7 @@ pub enum MoveKind {
 /// Applies the rules of `block` in one direction.
 pub fn apply(
     block: &RuleBlock,
-    towards: ConfigSide,
+    towards: Side,
     source: &State,
     configs: Configs<'_>,
     options: ApplyOptions,
@@ -119,17 +119,23 @@ pub fn apply(
         lets: HashMap::new(),
         done: Applied::default(),
         optional: match towards {
-            ConfigSide::Left => block.prefix.as_deref(),
-            ConfigSide::Right => None,
+            Side::Left => block.prefix.as_deref(),
+            Side::Right => None,
         },
         made: (0, 0),
         moments: options.moments,
     };
+    let mut size = 0;
     for set in &block.lets {
         let value = match block.ranks.is_some() && set.name == "ranks" {
-            true => Ok(Scalar::Int(i64::try_from(options.ranks.max(1)).unwrap_or(i64::MAX))),
-            false => set.value.eval(&job.scope(&Captures::new(), "")),
+            true => Ok(Value::Int(i64::try_from(options.ranks.max(1)).unwrap_or(i64::MAX))),
+            false => set.value.value(&job.scope(&Captures::new(), "")),
         };
+        let value = value.and_then(|value| value.can_nest(0).map(|()| value));
+        size += value.as_ref().map_or(0, Value::nodes);
+        if size > MAX_NODES {
+            return Err(Error::limit("the names of a recipe have more than 500,000 values"));
+        }
         job.lets.insert(set.name.clone(), value);
     }
     source.room()?;
@@ -144,7 +150,7 @@ pub fn apply(
         }
     }
     job.create(&block.ends, &Captures::new(), "")?;
-    if let Some((first, second)) = block.twice.as_ref().filter(|_| towards == ConfigSide::Right) {
+    if let Some((first, second)) = block.twice.as_ref().filter(|_| towards == Side::Right) {
         job.copy_prefix(first, second);
     }
     Ok(job.done)
@@ -153,7 +159,7 @@ pub fn apply(
 /// Computes on the tensors before the rules are applied.
 fn prepare(
     block: &RuleBlock,
-    towards: ConfigSide,
+    towards: Side,
     source: &mut State,
     configs: Configs<'_>,
     options: ApplyOptions,
@@ -164,13 +170,13 @@ fn prepare(
             false => Ok(None),
         })?;
     }
-    let to_hf = towards == ConfigSide::Left && block.left.iter().all(|format| format.is_hf());
+    let to_hf = towards == Side::Left && block.left.iter().all(|format| format.is_hf());
     if to_hf && block.scaling.is_none() && block.base.is_none() && is_mup(configs.right) {
         return Err(Error::refused(
             "this is a muP model, and the recipe doesn't say how it becomes a standard one",
         ));
     }
-    let scaling = block.scaling.filter(|_| towards == ConfigSide::Left);
+    let scaling = block.scaling.filter(|_| towards == Side::Left);
     if let Some(factors) = scaling.and_then(|kind| Factors::of(kind, configs.right)) {
         source.map_tensors(|key, tensor| match &factors.steps(key)?[..] {
             [] => Ok(None),
@@ -183,10 +189,10 @@ fn prepare(
 
 struct RuleApplication<'a> {
     block: &'a RuleBlock,
-    towards: ConfigSide,
+    towards: Side,
     source: &'a State,
     configs: Configs<'a>,
-    lets: HashMap<String, std::result::Result<Scalar, String>>,
+    lets: HashMap<String, Result<Value>>,
     done: Applied,
     /// A prefix that keys of the source may have.
     optional: Option<&'a str>,
@@ -240,8 +246,8 @@ impl<'a> RuleApplication<'a> {
     /// direction.
     fn source_keys(&self, rule: &'a Rule) -> &'a [KeyPattern] {
         match (self.towards, rule.arrow) {
-            (ConfigSide::Right, Arrow::Both | Arrow::ToRight) => &rule.left,
-            (ConfigSide::Left, Arrow::Both | Arrow::ToLeft) => &rule.right,
+            (Side::Right, Arrow::Both | Arrow::ToRight) => &rule.left,
+            (Side::Left, Arrow::Both | Arrow::ToLeft) => &rule.right,
             _ => &[],
         }
     }
@@ -250,8 +256,8 @@ impl<'a> RuleApplication<'a> {
         let MatchedRule { rule, matched, prefix } = found;
         let named = |error: Error| at(rule, key, error);
         let (source, target) = match self.towards {
-            ConfigSide::Right => (&rule.left, &rule.right),
-            ConfigSide::Left => (&rule.right, &rule.left),
+            Side::Right => (&rule.left, &rule.right),
+            Side::Left => (&rule.right, &rule.left),
         };
         if let Some(Operation::Refuse(why)) =
             rule.operations.iter().find(|one| matches!(one, Operation::Refuse(_)))
@@ -316,7 +322,7 @@ impl<'a> RuleApplication<'a> {
                     .collect();
                 let mut views = views.map_err(named)?;
                 let mut way = OperationContext {
-                    there: self.towards == ConfigSide::Right,
+                    there: self.towards == Side::Right,
                     joining: grouped,
                     groups: if grouped { &together } else { &apart },
                     open: if grouped { together.len() } else { 0 },
@@ -324,8 +330,8 @@ impl<'a> RuleApplication<'a> {
                 };
                 for step in 0..rule.operations.len() {
                     let step = match self.towards {
-                        ConfigSide::Right => step,
-                        ConfigSide::Left => rule.operations.len() - 1 - step,
+                        Side::Right => step,
+                        Side::Left => rule.operations.len() - 1 - step,
                     };
                     views = way.step(&rule.operations[step], views).map_err(named)?;
                 }
@@ -512,7 +518,7 @@ impl<'a> RuleApplication<'a> {
 
     /// Returns whether the target is Hugging Face's, whose files hold tensors only.
     fn to_hf(&self) -> bool {
-        self.towards == ConfigSide::Left && self.block.left.iter().all(|format| format.is_hf())
+        self.towards == Side::Left && self.block.left.iter().all(|format| format.is_hf())
     }
 
     /// Returns the pattern of a rule that is most similar to a key.

@@ -3,7 +3,7 @@
 use indexmap::IndexMap;
 use statelens_checkpoint::{Checkpoint, DictKey, Error, Result, Tensor, Value, ValueId, try_alloc};
 
-use crate::language::Scalar;
+use crate::value::Value as Plain;
 
 /// Approximate memory per key in a state or a step, in bytes: names, shapes, the rule.
 const EACH: u64 = 2_000;
@@ -12,7 +12,7 @@ const EACH: u64 = 2_000;
 pub struct State {
     entries: IndexMap<String, StateValue>,
     /// Plain numbers that accompany the tensors.
-    facts: IndexMap<String, Scalar>,
+    facts: IndexMap<String, Plain>,
 }
 
 #[derive(Debug, Clone)]
@@ -97,11 +97,11 @@ impl State {
         state
     }
 
-    pub fn fact(&self, key: &str) -> Option<&Scalar> {
+    pub fn fact(&self, key: &str) -> Option<&Plain> {
         self.facts.get(key)
     }
 
-    pub fn set_fact(&mut self, key: String, fact: Scalar) {
+    pub fn set_fact(&mut self, key: String, fact: Plain) {
         self.facts.insert(key, fact);
     }
 

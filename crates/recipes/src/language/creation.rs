@@ -1,9 +1,10 @@
 //! Tensors that a recipe creates: `end SIDE KEY = MAKER for NAME in A..B when CONDITION`.
 
-use super::expression::{ConfigSide, Expression};
 use super::line::{arguments, calls, first_word, split_word};
 use super::parser::{ParseResult, name};
 use super::recipe::{Creation, HoleRange, Maker, RuleBlock};
+use crate::expression::Expression;
+use crate::side::Side;
 
 impl RuleBlock {
     /// Parses `left KEY = MAKER [for i in A..B] [when CONDITION]`.
@@ -13,10 +14,10 @@ impl RuleBlock {
         let (side, rest) = first_word(rest);
         let hf_left = self.left.iter().any(|format| format.is_hf());
         let towards = match side {
-            "left" => ConfigSide::Left,
-            "right" => ConfigSide::Right,
-            "hf" if hf_left => ConfigSide::Left,
-            "cs" if hf_left => ConfigSide::Right,
+            "left" => Side::Left,
+            "right" => Side::Right,
+            "hf" if hf_left => Side::Left,
+            "cs" if hf_left => Side::Right,
             other => return Err(format!("`{other}` is not a side: left, right, hf or cs")),
         };
         let (key, maker) = rest.split_once(" = ").ok_or("expected KEY = MAKER(…)")?;

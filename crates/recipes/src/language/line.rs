@@ -23,7 +23,7 @@ pub(super) fn without_comment(line: &str) -> &str {
 }
 
 /// Returns the text before and after the last separate word `word` outside of quotes.
-pub(super) fn split_word<'a>(line: &'a str, word: &str) -> (&'a str, Option<&'a str>) {
+pub(crate) fn split_word<'a>(line: &'a str, word: &str) -> (&'a str, Option<&'a str>) {
     let mut quoted = false;
     let mut found = None;
     for (at, c) in line.char_indices() {

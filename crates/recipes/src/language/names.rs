@@ -1,8 +1,8 @@
 //! Expressions in a block, which refer to its sides and to names that it sets.
 
-use super::expression::Expression;
 use super::parser::ParseResult;
 use super::recipe::RuleBlock;
+use crate::expression::Expression;
 
 impl RuleBlock {
     pub(super) fn expression(&self, text: &str) -> ParseResult<Expression> {

@@ -2,11 +2,11 @@
 
 use statelens_checkpoint::{Error, Result};
 
-use super::expression::ConfigSide;
 use super::line::{first_word, split_word, without_comment};
 use super::pattern::KeyPattern;
 use super::recipe::{Arrow, Let, Ranks, Recipe, RuleBlock, TensorScaling};
 use crate::format::Implementation;
+use crate::side::Side;
 
 /// The code of errors about a recipe that can't be parsed.
 pub const RECIPE_CODE: &str = "recipe-text";
@@ -178,8 +178,8 @@ impl Parser<'_> {
             "ranks" => {
                 let (side, file) = first_word(rest);
                 let side = match side {
-                    "left" => ConfigSide::Left,
-                    "right" => ConfigSide::Right,
+                    "left" => Side::Left,
+                    "right" => Side::Right,
                     _ => return Err("expected `ranks left FILE` or `ranks right FILE`".to_owned()),
                 };
                 check_file(file)?;
@@ -348,7 +348,7 @@ fn check_file(file: &str) -> ParseResult<()> {
 /// Returns the patterns of left keys of a block.
 fn of_left(block: &mut RuleBlock) -> impl Iterator<Item = &mut KeyPattern> {
     block.rules.iter_mut().flat_map(|rule| {
-        let also = rule.also.iter_mut().filter(|also| also.towards == ConfigSide::Left);
+        let also = rule.also.iter_mut().filter(|also| also.towards == Side::Left);
         rule.left.iter_mut().chain(also.map(|also| &mut also.key))
     })
 }
@@ -426,9 +426,9 @@ mod tests {
         assert_eq!((block.left.len(), block.right.len(), block.rules.len()), (1, 9, 2));
         assert_eq!((block.rules[0].line, block.rules[0].operations.len()), (7, 2));
         assert_eq!(block.rules[0].also.len(), 1);
-        assert_eq!(block.ends[0].towards, ConfigSide::Right);
+        assert_eq!(block.ends[0].towards, Side::Right);
         let (hf, cs) = ("hf".parse().unwrap(), "cs-2.9".parse().unwrap());
-        assert_eq!(block.towards(cs, hf), Some(ConfigSide::Left));
+        assert_eq!(block.towards(cs, hf), Some(Side::Left));
         assert_eq!(block.towards(cs, cs), None);
     }
 

@@ -5,7 +5,7 @@
 
 use std::collections::HashSet;
 
-use super::expression::Expression;
+use crate::expression::Expression;
 
 #[derive(Debug, Clone)]
 pub struct KeyPattern {

@@ -1,8 +1,9 @@
 //! The parsed form of a recipe.
 
-use super::expression::{ConfigSide, Expression};
 use super::pattern::KeyPattern;
+use crate::expression::Expression;
 use crate::format::Implementation;
+use crate::side::Side;
 
 /// A family of models in each of its formats.
 #[derive(Debug, Clone, Default)]
@@ -50,7 +51,7 @@ pub struct RuleBlock {
 /// A side with a file for each rank of tensor parallelism.
 #[derive(Debug, Clone)]
 pub struct Ranks {
-    pub side: ConfigSide,
+    pub side: Side,
     /// The name of the files, with `{rank}` for the number in two digits.
     pub file: String,
 }
@@ -173,7 +174,7 @@ pub struct Creation {
     pub line: usize,
     pub text: String,
     /// The direction in which it is created.
-    pub towards: ConfigSide,
+    pub towards: Side,
     pub key: KeyPattern,
     /// Its contents.
     pub maker: Maker,
@@ -224,42 +225,37 @@ impl Recipe {
 impl RuleBlock {
     /// Returns whether a rule matches the key, or the key belongs to a group of one, in this
     /// direction. Ignores conditions.
-    pub fn knows(&self, towards: ConfigSide, key: &str) -> bool {
+    pub fn knows(&self, towards: Side, key: &str) -> bool {
         self.is_about(towards, key, |_| true)
     }
 
     /// Returns the same as `knows`, but ignores rules that match every key.
-    pub fn names(&self, towards: ConfigSide, key: &str) -> bool {
+    pub fn names(&self, towards: Side, key: &str) -> bool {
         self.is_about(towards, key, |pattern| pattern.text() != "{any}")
     }
 
-    fn is_about(
-        &self,
-        towards: ConfigSide,
-        key: &str,
-        counts: impl Fn(&KeyPattern) -> bool,
-    ) -> bool {
+    fn is_about(&self, towards: Side, key: &str, counts: impl Fn(&KeyPattern) -> bool) -> bool {
         let about = |key: &str| {
             self.rules.iter().any(|rule| {
                 let keys = match (towards, rule.arrow) {
-                    (ConfigSide::Right, Arrow::Both | Arrow::ToRight) => &rule.left,
-                    (ConfigSide::Left, Arrow::Both | Arrow::ToLeft) => &rule.right,
+                    (Side::Right, Arrow::Both | Arrow::ToRight) => &rule.left,
+                    (Side::Left, Arrow::Both | Arrow::ToLeft) => &rule.right,
                     _ => return false,
                 };
                 let first = keys.first().filter(|pattern| counts(pattern));
                 first.is_some_and(|pattern| pattern.matches(key).is_some())
             })
         };
-        let prefix = self.prefix.as_deref().filter(|_| towards == ConfigSide::Left);
+        let prefix = self.prefix.as_deref().filter(|_| towards == Side::Left);
         about(key) || prefix.and_then(|prefix| key.strip_prefix(prefix)).is_some_and(about)
     }
 
     /// Returns the direction of the block from one format to another, if it converts between them.
-    pub fn towards(&self, from: Implementation, to: Implementation) -> Option<ConfigSide> {
+    pub fn towards(&self, from: Implementation, to: Implementation) -> Option<Side> {
         if self.left.contains(&from) && self.right.contains(&to) && self.arrow != Arrow::ToLeft {
-            return Some(ConfigSide::Right);
+            return Some(Side::Right);
         }
         let back = self.right.contains(&from) && self.left.contains(&to);
-        (back && self.arrow != Arrow::ToRight).then_some(ConfigSide::Left)
+        (back && self.arrow != Arrow::ToRight).then_some(Side::Left)
     }
 }

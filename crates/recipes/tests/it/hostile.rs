@@ -160,6 +160,52 @@ fn refuses_output_far_larger_than_the_input() {
     assert!(error.to_string().contains("500,000"), "{error}");
 }
 
+/// Tables that can't be read are refused, and so are those whose values grow with each line.
+#[test]
+fn refuses_hostile_tables() {
+    let read = |prepare: &str| {
+        let text = format!(
+            "models: {{m: {{name: m, converters: ['hf <-> cs-2.9 by t']}}}}\n\
+             tables: {{t: {{mup: kept, prepare: [{prepare}], rules: ['* copied']}}}}"
+        );
+        Families::read(&[("m", &text)])
+    };
+    let repeated = |sign: &str| format!("'hf a := {}'", sign.repeat(400));
+    for line in [
+        "'a := 1'",
+        "'hf a'",
+        "'hf a := '",
+        "'hf refuse a'",
+        "'hf do flatten'",
+        "'hf a := b('",
+        "'hf refuse \"{a\"'",
+        "'hf a := 1 when 2 unless 3'",
+        "{hf: 1}",
+        &repeated("("),
+        &repeated("["),
+        &repeated("{a:"),
+        &repeated("-"),
+        &repeated("not "),
+        &repeated("1 if "),
+        &repeated("1 + 1 "),
+    ] {
+        let error = read(line).map(|_| line).unwrap_err();
+        assert!(error.to_string().len() < 4000, "{error}");
+    }
+    let config = parse(r#"{"a": {}}"#, Language::Json).unwrap();
+    let ends = (Implementation::HuggingFace, Implementation::cerebras(2, 9));
+    for (line, said) in [
+        ("'hf a := [a, a]'", "500,000"),
+        ("'hf a := {a: a, b: a}'", "500,000"),
+        ("'hf a := [a]'", "200 levels"),
+        ("'hf a.b := a'", "200 levels"),
+    ] {
+        let families = read(&vec![line; 1000].join(", ")).unwrap();
+        let error = families.convert("m", ends.0, ends.1, &config).unwrap_err().to_string();
+        assert!(error.contains(said), "{line}: {error}");
+    }
+}
+
 /// Changes, removes and inserts bytes in texts; texts that can be parsed are written and parsed
 /// again.
 #[test]

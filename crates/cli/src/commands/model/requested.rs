@@ -8,7 +8,7 @@ use statelens::parts::formats::Shards;
 use statelens_recipes::config::{Converted, Families};
 use statelens_recipes::conversion::OPTIMIZER_FILE;
 use statelens_recipes::inference::ModelInputs;
-use statelens_recipes::language::{ConfigSide, Recipe};
+use statelens_recipes::language::{Recipe, Side};
 use statelens_recipes::{Implementation, ranks, recognise};
 
 use super::files::{self, TextFile};
@@ -100,7 +100,7 @@ impl RequestedConversion {
             return Ok((folder.join(format!("{}.mdl", self.stem(args)?)), Shards::One));
         }
         let ranked = ranks::of(&self.recipe).any(|(block, ranks)| {
-            let side = if ranks.side == ConfigSide::Left { &block.left } else { &block.right };
+            let side = if ranks.side == Side::Left { &block.left } else { &block.right };
             side.contains(&self.target)
         });
         if let Some(file) = part.filter(|_| ranked) {

@@ -7,7 +7,7 @@ use statelens::Result;
 use statelens::parts::checkpoint::Checkpoint;
 use statelens_recipes::config::Value;
 use statelens_recipes::conversion::OPTIMIZER_FILE;
-use statelens_recipes::language::{ConfigSide, Recipe};
+use statelens_recipes::language::{Recipe, Side};
 use statelens_recipes::{Implementation, families, inference, ranks};
 
 use super::files;
@@ -106,8 +106,8 @@ impl RankFiles {
         named.cloned().into_iter().chain(others).find_map(|recipe| {
             ranks::of(&recipe).find_map(|(block, ranks)| {
                 let formats = match ranks.side {
-                    ConfigSide::Left => &block.left,
-                    ConfigSide::Right => &block.right,
+                    Side::Left => &block.left,
+                    Side::Right => &block.right,
                 };
                 let format = *formats.first()?;
                 let requested = args.src_fmt.as_ref();

@@ -1,6 +1,6 @@
 //! Converts configs of transformers 5 to the form of earlier releases, which the tables expect.
 
-use crate::config::value::Value;
+use crate::value::Value;
 
 /// Converts `rope_parameters` to `rope_theta` and, if positions are scaled, `rope_scaling`.
 pub(super) fn as_before_5(config: &Value) -> Value {

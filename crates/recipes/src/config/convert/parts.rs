@@ -3,13 +3,11 @@
 use statelens_checkpoint::{Error, Result};
 
 use super::{Done, StepContext};
-use crate::config::expression::{need, unfit};
 use crate::config::mup;
-use crate::config::operation::projector_layers;
-use crate::config::section::{fill, model_section, set_model_section};
-use crate::config::side::Side;
+use crate::config::section::{fill, model_section, need, set_model_section};
 use crate::config::table::{ModelParts, PartsLayout};
-use crate::config::value::{List, Map, Value};
+use crate::side::Side;
+use crate::value::{List, Map, Value, unfit};
 
 /// Converts the configs of all parts and arranges them in the layout of the target.
 pub(super) fn convert(
@@ -187,10 +185,7 @@ fn join(model: &mut Map) -> Result<()> {
         let expected = format!("{}, as hidden_size of the image model", image_size.quoted());
         return Err(unfit("text_model: mm_hidden_size", &hidden, expected));
     }
-    let projector = text.remove("projector").unwrap_or(Value::Null);
-    let kind =
-        projector.as_map().and_then(|section| section.get("hf_type")).unwrap_or(&Value::Null);
-    let layers = projector_layers(kind)?;
+    let layers = projector_layers(&text.remove("projector").unwrap_or(Value::Null))?;
     let width = need(text, "hidden_size")?.clone();
     width.can_repeat(layers)?;
     let units: List = std::iter::repeat_n(width, layers).collect();
@@ -211,6 +206,19 @@ fn join(model: &mut Map) -> Result<()> {
     Ok(())
 }
 
+/// Returns the number of layers in `mlp{n}x_gelu`.
+fn projector_layers(name: &Value) -> Result<usize> {
+    const MAX_LAYERS: usize = 1000;
+    let digits = name
+        .as_str()
+        .and_then(|text| text.strip_prefix("mlp"))
+        .and_then(|rest| rest.split_once("x_gelu"));
+    let layers = digits.and_then(|(digits, _)| digits.parse().ok());
+    layers
+        .filter(|layers| (1..=MAX_LAYERS).contains(layers))
+        .ok_or_else(|| unfit("mm_projector_type", name, "mlp2x_gelu, or another number of layers"))
+}
+
 /// Moves these keys and the projector into the text model's section, for its table.
 fn part(model: &mut Map) -> Result<()> {
     let mut moved = Vec::new();
@@ -218,6 +226,7 @@ fn part(model: &mut Map) -> Result<()> {
         let value = model
             .remove(key)
             .ok_or_else(|| Error::refused(format!("the model's section has no {key}")))?;
+        let value = if key == "projector" { projector_name(&value)? } else { value };
         moved.push((key, value));
     }
     let hidden = need(section(model, "image_model")?, "hidden_size")?.clone();
@@ -227,6 +236,31 @@ fn part(model: &mut Map) -> Result<()> {
     }
     text.set("mm_hidden_size", hidden);
     Ok(())
+}
+
+/// Returns `mlp{n}x_gelu` for a projector that is a feed-forward network of `n` layers.
+fn projector_name(projector: &Value) -> Result<Value> {
+    let bad = |what: &str| Error::refused(format!("projector.image_model {what}"));
+    let section = projector.as_map();
+    let section = section.ok_or_else(|| unfit("projector", projector, "a section of keys"))?;
+    let network = need(section, "image_model")?.as_map().filter(|network| !network.is_empty());
+    let network = network.ok_or_else(|| bad("is empty"))?;
+    let name = need(network, "name")?;
+    if name.as_str() != Some("FeedForwardNetwork") {
+        return Err(bad(&format!("is a {}", name.quoted())).expected("a FeedForwardNetwork"));
+    }
+    let activations = need(network, "layers_activation")?;
+    let found = activations.as_list().filter(|list| !list.is_empty());
+    let count = found.map_or(0, |list| list.len());
+    let gelu = found.is_some_and(|list| {
+        let (last, others) = list.split_last().unwrap_or((&Value::Null, &[]));
+        last.is_null() && others.iter().all(|activation| activation.as_str() == Some("gelu"))
+    });
+    if !gelu {
+        return Err(bad(&format!("has the activations {}", activations.quoted()))
+            .expected("gelu after each layer but the last"));
+    }
+    Ok(format!("mlp{count}x_gelu").into())
 }
 
 /// Converts LLaVA's layout to that of multimodal_simple.

@@ -2,10 +2,9 @@
 
 use statelens_checkpoint::{Error, Result};
 
-use super::Site;
-use crate::config::side::Side;
-use crate::config::value::Value;
 use crate::config::yaml;
+use crate::side::Side;
+use crate::value::Value;
 
 /// Pairs of words.
 #[derive(Debug, Clone)]
@@ -58,45 +57,4 @@ impl Words {
             }
         }
     }
-}
-
-/// Converts `gated-silu` on the left to `swiglu` on the right, for encoder and decoder. Activations
-/// without a gate are the same on both sides.
-pub(super) fn t5_activation(site: &mut Site<'_>) -> Result<()> {
-    const GATED: [(&str, &str); 3] = [("silu", "swiglu"), ("relu", "reglu"), ("gelu", "geglu")];
-    let text = site.value.as_str().unwrap_or_default();
-    let unknown = || {
-        Error::refused(format!(
-            "{} is {}, which the other side doesn't have",
-            site.key,
-            site.value.quoted()
-        ))
-        .expected("relu, gelu or another plain one, or silu, relu or gelu gated")
-    };
-    if site.value.as_str().is_none() {
-        return Err(unknown());
-    }
-    let word = match site.from {
-        Side::Left => match text.strip_prefix("gated-") {
-            None => text.to_owned(),
-            Some(plain) => {
-                let found = GATED.iter().find(|(left, _)| *left == plain).ok_or_else(unknown)?;
-                found.1.to_owned()
-            }
-        },
-        Side::Right => {
-            let plain = text.strip_prefix("gated-").unwrap_or(text);
-            if plain.ends_with("glu") {
-                let found = GATED.iter().find(|(_, right)| *right == plain).ok_or_else(unknown)?;
-                format!("gated-{}", found.0)
-            } else {
-                plain.to_owned()
-            }
-        }
-    };
-    if site.from == Side::Left {
-        site.new.set("decoder_nonlinearity", word.as_str());
-    }
-    site.set(word);
-    Ok(())
 }

@@ -5,8 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use statelens_checkpoint::{Error, Result, order};
 
 use super::changes;
-use crate::config::expression::unfit;
-use crate::config::value::{List, Map, Value};
+use crate::value::{List, Map, Value, unfit};
 
 /// Returns the config in the trainer layout; unchanged if it has that already.
 pub(super) fn from_legacy(root: Map, notes: &mut Vec<String>) -> Result<Map> {

@@ -6,8 +6,9 @@ use saphyr_parser::{Event, Parser, ScalarStyle, Tag};
 use statelens_checkpoint::{Error, Result};
 
 use super::resolve::{self, ScalarType};
-use crate::config::value::{List, Map, MapKey, Value};
-use crate::config::{MAX_DEPTH, MAX_NODES};
+use crate::config::MAX_DEPTH;
+use crate::value::MAX_NODES;
+use crate::value::{List, Map, MapKey, Value};
 
 /// Parses a text with a single document.
 pub(in crate::config) fn parse(text: &str) -> Result<Value> {

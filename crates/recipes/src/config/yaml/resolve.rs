@@ -7,7 +7,7 @@ use regex_lite::Regex;
 use statelens_checkpoint::{Error, Result};
 
 use crate::config::json::integer;
-use crate::config::value::Value;
+use crate::value::Value;
 
 /// The types of plain scalars.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

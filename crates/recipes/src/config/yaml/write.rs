@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use statelens_checkpoint::order;
 
 use super::resolve::{self, ScalarType};
-use crate::config::value::{Map, MapKey, Value};
+use crate::value::{Map, MapKey, Value};
 
 /// Formats one document; each level is indented by `step` spaces.
 pub(in crate::config) fn write(value: &Value, step: usize) -> String {

@@ -2,46 +2,25 @@
 
 use std::collections::HashMap;
 
-use statelens_checkpoint::Tensor;
+use statelens_checkpoint::{Error, Result, Tensor};
 
 use super::Configs;
-use crate::config::Value;
 use crate::engine::state::State;
-use crate::language::{Captures, ConfigSide, KeyPattern, Scalar, Scope};
+use crate::language::{Captures, KeyPattern, Scope, Side};
+use crate::value::Value;
 
 /// Returns the value at a path in a config.
-pub(crate) fn lookup(configs: Configs<'_>, side: ConfigSide, path: &[String]) -> Scalar {
-    let mut at = match side {
-        ConfigSide::Left => configs.left,
-        ConfigSide::Right => configs.right,
-    };
-    for step in path {
-        let next = match at {
-            Value::Map(map) => map.get(step),
-            Value::List(list) => step.parse::<usize>().ok().and_then(|step| list.get(step)),
-            _ => None,
-        };
-        match next {
-            Some(next) => at = next,
-            None => return Scalar::Null,
-        }
-    }
-    match at {
-        Value::Null => Scalar::Null,
-        Value::Bool(truth) => Scalar::Bool(*truth),
-        Value::Int(number) => Scalar::Int(*number),
-        Value::Float(number) => Scalar::Float(*number),
-        Value::Text(text) | Value::Date(text) => Scalar::Text(text.clone()),
-        Value::BigInt(_) => at.as_f64().map_or(Scalar::Null, Scalar::Float),
-        Value::List(list) => Scalar::Container { len: list.len() },
-        Value::Map(map) => Scalar::Container { len: map.len() },
+pub(crate) fn lookup<'a>(configs: Configs<'a>, side: Side, path: &[String]) -> Option<&'a Value> {
+    match side {
+        Side::Left => configs.left.at(path),
+        Side::Right => configs.right.at(path),
     }
 }
 
 /// The scope of a rule's expressions.
 pub(super) struct RuleScope<'a> {
     pub(super) configs: Configs<'a>,
-    pub(super) lets: &'a HashMap<String, std::result::Result<Scalar, String>>,
+    pub(super) lets: &'a HashMap<String, Result<Value>>,
     pub(super) source: &'a State,
     pub(super) made: &'a State,
     pub(super) captures: &'a Captures,
@@ -63,12 +42,12 @@ impl RuleScope<'_> {
 }
 
 impl Scope for RuleScope<'_> {
-    fn config(&self, side: ConfigSide, path: &[String]) -> Scalar {
+    fn config(&self, side: Side, path: &[String]) -> Option<&Value> {
         lookup(self.configs, side, path)
     }
 
-    fn named(&self, name: &str) -> Option<std::result::Result<Scalar, String>> {
-        self.lets.get(name).cloned()
+    fn named(&self, name: &str) -> Option<Result<&Value>> {
+        self.lets.get(name).map(|value| value.as_ref().map_err(Error::clone))
     }
 
     fn captured(&self, name: &str) -> Option<String> {
@@ -94,8 +73,8 @@ impl Scope for RuleScope<'_> {
         numbers.max().map_or(0, |last| i64::from(last) + 1)
     }
 
-    fn fact(&self, key: &str) -> Scalar {
-        self.source.fact(&self.filled(key)).cloned().unwrap_or(Scalar::Null)
+    fn fact(&self, key: &str) -> Option<&Value> {
+        self.source.fact(&self.filled(key))
     }
 
     fn length(&self, key: &str, dim: usize) -> Option<i64> {

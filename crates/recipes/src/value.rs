@@ -6,7 +6,11 @@ use std::ops::{Deref, DerefMut};
 use indexmap::{Equivalent, IndexMap};
 use statelens_checkpoint::{Error, Result};
 
-use super::MAX_NODES;
+/// Limit on the number of values in a config, with its aliases expanded.
+pub(crate) const MAX_NODES: usize = 500_000;
+
+/// Limit on levels of values that a conversion nests; twice that of a config.
+const MAX_LEVELS: usize = 200;
 
 /// A value of a config, as Python has it after reading.
 #[derive(Debug, Clone, PartialEq)]
@@ -133,6 +137,15 @@ impl Value {
         found
     }
 
+    /// Returns the value at a path of keys and of positions in lists.
+    pub fn at(&self, path: &[String]) -> Option<&Self> {
+        path.iter().try_fold(self, |value, step| match value {
+            Self::Map(map) => map.get(step),
+            Self::List(list) => step.parse().ok().and_then(|at: usize| list.get(at)),
+            _ => None,
+        })
+    }
+
     /// Returns Python's `bool(value)`.
     pub fn is_true(&self) -> bool {
         match self {
@@ -194,15 +207,15 @@ impl Value {
     }
 
     /// Fails if `times` copies of it would exceed the limit on values.
-    pub(super) fn can_repeat(&self, times: usize) -> Result<()> {
+    pub(crate) fn can_repeat(&self, times: usize) -> Result<()> {
         if self.nodes().saturating_mul(times) <= MAX_NODES {
             return Ok(());
         }
-        Err(Error::limit("the converted config expands to more than 500,000 values"))
+        Err(too_large())
     }
 
     /// Returns the number of values in it, including itself; long texts count as several.
-    pub(super) fn nodes(&self) -> usize {
+    pub(crate) fn nodes(&self) -> usize {
         match self {
             Self::Text(text) | Self::BigInt(text) | Self::Date(text) => 1 + text.len() / 64,
             Self::List(list) => 1 + list.iter().map(Self::nodes).sum::<usize>(),
@@ -211,8 +224,25 @@ impl Value {
         }
     }
 
+    /// Fails if it would be nested too deep below `levels` sections.
+    pub(crate) fn can_nest(&self, levels: usize) -> Result<()> {
+        if self.depth().saturating_add(levels) <= MAX_LEVELS {
+            return Ok(());
+        }
+        Err(Error::limit(format!("the converted config has more than {MAX_LEVELS} levels")))
+    }
+
+    fn depth(&self) -> usize {
+        let below = match self {
+            Self::List(list) => list.iter().map(Self::depth).max(),
+            Self::Map(map) => map.values().map(Self::depth).max(),
+            _ => None,
+        };
+        1 + below.unwrap_or(0)
+    }
+
     /// Returns the mark of the object, if it may occur several times.
-    pub(super) fn shared(&self) -> Option<u32> {
+    pub(crate) fn shared(&self) -> Option<u32> {
         match self {
             Self::List(list) => list.shared,
             Self::Map(map) => map.shared,
@@ -221,7 +251,7 @@ impl Value {
     }
 
     /// Replaces or removes marks.
-    pub(super) fn remark(&mut self, other: &mut impl FnMut(u32) -> Option<u32>) {
+    pub(crate) fn remark(&mut self, other: &mut impl FnMut(u32) -> Option<u32>) {
         match self {
             Self::List(list) => {
                 list.shared = list.shared.and_then(&mut *other);
@@ -236,13 +266,22 @@ impl Value {
     }
 
     /// Marks the value as an occurrence of an object. Equal values with one mark are written once.
-    pub(super) fn share(&mut self, mark: u32) {
+    pub(crate) fn share(&mut self, mark: u32) {
         match self {
             Self::List(list) => list.shared = Some(mark),
             Self::Map(map) => map.shared = Some(mark),
             _ => {}
         }
     }
+}
+
+pub(crate) fn too_large() -> Error {
+    Error::limit("the converted config expands to more than 500,000 values")
+}
+
+/// Returns the error for a value that can't be converted. `name` is its key.
+pub(crate) fn unfit(name: &str, value: &Value, expected: impl Into<String>) -> Error {
+    Error::refused(format!("{name} is {}", value.quoted())).expected(expected)
 }
 
 fn count(number: usize, what: &str) -> String {
@@ -316,7 +355,7 @@ impl MapKey {
     }
 
     /// Converts a value to a key; lists and dicts can't be keys.
-    pub(super) fn of(value: Value) -> Option<Self> {
+    pub(crate) fn of(value: Value) -> Option<Self> {
         match value {
             Value::Text(text) => Some(Self::Text(text)),
             Value::List(_) | Value::Map(_) => None,

@@ -11,7 +11,7 @@ pub enum Side {
 
 impl Side {
     /// Returns the side for a word in a table.
-    pub(super) fn named(word: &str) -> Option<Self> {
+    pub(crate) fn named(word: &str) -> Option<Self> {
         match word {
             "hf" | "old" => Some(Self::Left),
             "cs" | "new" => Some(Self::Right),
