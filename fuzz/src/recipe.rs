@@ -5,7 +5,7 @@ use statelens_checkpoint::{DType, Layout, Tensor};
 use statelens_recipes::config::Value;
 use statelens_recipes::engine::{ApplyOptions, Configs, State, StateValue, apply};
 use statelens_recipes::families;
-use statelens_recipes::language::{Captures, ConfigSide, KeyPattern};
+use statelens_recipes::language::{Captures, KeyPattern, Side};
 
 /// Maximum number of keys of each block that get tensors.
 const KEYS: usize = 24;
@@ -28,10 +28,10 @@ pub(crate) fn run(bytes: &[u8]) {
     .collect::<statelens_recipes::config::Map>()
     .into();
     for block in recipe.blocks.iter().take(4) {
-        for towards in [ConfigSide::Right, ConfigSide::Left] {
+        for towards in [Side::Right, Side::Left] {
             let patterns = block.rules.iter().flat_map(|rule| match towards {
-                ConfigSide::Right => rule.left.iter(),
-                ConfigSide::Left => rule.right.iter(),
+                Side::Right => rule.left.iter(),
+                Side::Left => rule.right.iter(),
             });
             let mut state = State::default();
             for (at, pattern) in patterns.take(KEYS / 2).enumerate() {

@@ -128,7 +128,7 @@ fn compile(goal: Goal, description: &Description) -> Result<PathBuf> {
 
 /// Modules whose functions the small page loads when it first calls one of them: what converts,
 /// compares and verifies, and readers of rare formats. None is needed in the window.
-const REST: [&str; 31] = [
+const REST: [&str; 33] = [
     "statelens_compare::folder::",
     "statelens_formats::archive::write::",
     "statelens_formats::cerebras::write::",
@@ -145,12 +145,14 @@ const REST: [&str; 31] = [
     "statelens_hdf5::write::",
     "statelens_recipes::config::convert::",
     "statelens_recipes::config::family::",
-    "statelens_recipes::config::hooks::",
+    "statelens_recipes::config::nested::",
     "statelens_recipes::config::operation::",
     "statelens_recipes::config::plan::",
     "statelens_recipes::config::releases::",
+    "statelens_recipes::config::statement::",
     "statelens_recipes::conversion::",
     "statelens_recipes::engine::rules::",
+    "statelens_recipes::expression::",
     "statelens_recipes::language::",
     "statelens_web::compare::worker::",
     "statelens_web::convert::worker::",

@@ -4,7 +4,7 @@ use statelens_checkpoint::{Error, Result};
 
 use super::scope::{Stage, TableScope};
 use super::section::put;
-use crate::expression::Expression;
+use crate::expression::{Expression, Scope};
 use crate::language::line::split_word;
 use crate::value::{List, Map, Value, unfit};
 
@@ -261,7 +261,7 @@ fn quoted(text: &str) -> Option<(&str, &str)> {
 
 fn require(scope: &TableScope<'_>, path: &[String], list: Option<&List>) -> Result<()> {
     let name = path.join(".");
-    let value = scope.target(path).filter(|value| !value.is_null()).ok_or_else(|| {
+    let value = scope.key(path).filter(|value| !value.is_null()).ok_or_else(|| {
         Error::refused(format!("{name} is not in the config"))
             .advice("Add it: the other side needs its value.")
     })?;

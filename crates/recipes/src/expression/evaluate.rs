@@ -105,8 +105,10 @@ fn number<'a>(node: &'a Node, scope: &'a dyn Scope) -> Found<'a> {
         return Ok(value);
     }
     Err(match label(node, scope) {
-        Some(name) if value.is_null() => Error::refused(format!("{name} is not in the config"))
-            .expected("a number, which the conversion depends on"),
+        Some(name) if value.is_null() && reference(node, scope).is_none() => {
+            Error::refused(format!("{name} is not in the config"))
+                .expected("a number, which the conversion depends on")
+        }
         Some(name) => unfit(&name, &value, "a number"),
         None if value.is_null() => {
             Error::refused("a number that the expression needs is not in the config")
