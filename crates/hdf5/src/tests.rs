@@ -236,7 +236,8 @@ fn many(count: u32, gap: u64) -> Vec<u8> {
                 Attribute::new("__TYPE__", AttributeValue::Text("TorchTensorSerializer".into())),
                 Attribute::new("shapes", AttributeValue::I64s(vec![1, 1], vec![4])),
                 Attribute::new("dtypes", AttributeValue::Texts(vec!["torch.float32".into()])),
-            ],
+            ]
+            .into(),
         };
         file.add(&format!("model.layers.{index}.weight"), dataset).unwrap();
     }

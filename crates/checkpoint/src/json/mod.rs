@@ -14,4 +14,4 @@ pub use document::Document;
 pub use encoding::utf8;
 pub use node::{Id, JsonNode};
 pub use parser::Parser;
-pub use write::{Json, float, quote, quote_str, quote_utf8, separate};
+pub use write::{Json, escaped, float, quote, quote_str, quote_utf8, separate};

@@ -1,5 +1,7 @@
 //! Writes JSON as Python's `json.dumps` does: ASCII only, `NaN` and `Infinity` unquoted.
 
+use std::borrow::Cow;
+
 use crate::{Text, float_repr};
 
 /// A value to write.
@@ -109,11 +111,25 @@ pub fn quote_utf8(text: &str, out: &mut String) {
     out.push('"');
 }
 
+/// Returns the text as it is inside the quotes of [`quote_str`].
+pub fn escaped(text: &str) -> Cow<'_, str> {
+    if text.bytes().all(is_plain) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len() + 16);
+    escape(text, &mut out);
+    Cow::Owned(out)
+}
+
+/// Returns whether a byte is written without an escape.
+fn is_plain(byte: u8) -> bool {
+    matches!(byte, b' '..=b'~') && byte != b'"' && byte != b'\\'
+}
+
 fn escape(text: &str, out: &mut String) {
-    let plain = |byte: u8| matches!(byte, b' '..=b'~') && byte != b'"' && byte != b'\\';
     let mut rest = text;
     // The first byte that is not plain begins a character. Searching bytes is faster than decoding.
-    while let Some(at) = rest.bytes().position(|byte| !plain(byte)) {
+    while let Some(at) = rest.bytes().position(|byte| !is_plain(byte)) {
         let (run, tail) = rest.split_at(at);
         out.push_str(run);
         let mut chars = tail.chars();

@@ -50,8 +50,9 @@ impl Attribute {
         self.name.len() + value + 128
     }
 
-    /// Returns the body of an attribute message; strings are stored in `heap`.
-    pub(super) fn encode(&self, heap: &mut Heap) -> Vec<u8> {
+    /// Appends the body of an attribute message; strings are stored in `heap`. `out` ends at a
+    /// multiple of 8.
+    pub(super) fn encode_into(&self, heap: &mut Heap, out: &mut Vec<u8>) {
         use AttributeValue as V;
         let (datatype, space) = match &self.value {
             V::F64(_) => (Datatype::F64, Space::Scalar),
@@ -67,7 +68,7 @@ impl Attribute {
         };
         // Version 1 only supports ASCII names; version 3 has an encoding, and no padding.
         let ascii = self.name.is_ascii();
-        let mut out = Vec::with_capacity(128 + self.name.len());
+        let body = out.len();
         out.extend([if ascii { 1 } else { 3 }, 0]);
         out.u16((self.name.len() + 1) as u16);
         // The sizes of datatype and dataspace, filled in below.
@@ -82,11 +83,12 @@ impl Attribute {
         for (part, size_at) in [(SizedMessage::Datatype, 4), (SizedMessage::Dataspace, 6)] {
             let start = out.len();
             match part {
-                SizedMessage::Datatype => datatype.encode_into(&mut out),
-                SizedMessage::Dataspace => message::dataspace(&space, &mut out),
+                SizedMessage::Datatype => datatype.encode_into(out),
+                SizedMessage::Dataspace => message::dataspace(&space, out),
             }
             let size = (out.len() - start) as u16;
-            out[size_at..size_at + 2].copy_from_slice(&size.to_le_bytes());
+            let field = body + size_at;
+            out[field..field + 2].copy_from_slice(&size.to_le_bytes());
             if ascii {
                 out.align();
             }
@@ -95,10 +97,10 @@ impl Attribute {
             V::F64(value) => out.extend(value.to_le_bytes()),
             V::I64(value) => out.extend(value.to_le_bytes()),
             V::Bool(value) => out.push(u8::from(*value)),
-            V::Text(text) => heap.put(text.as_bytes(), &mut out),
+            V::Text(text) => heap.put(text.as_bytes(), out),
             V::Texts(texts) => {
                 for text in texts {
-                    heap.put(text.as_bytes(), &mut out);
+                    heap.put(text.as_bytes(), out);
                 }
             }
             V::I64s(_, values) => {
@@ -109,7 +111,6 @@ impl Attribute {
             V::NoF64(_) => {}
             V::Bytes(bytes) => out.extend_from_slice(bytes),
         }
-        out
     }
 }
 

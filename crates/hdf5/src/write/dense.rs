@@ -10,7 +10,7 @@ use statelens_checkpoint::order;
 
 /// Stores attributes, as name and encoded message, and returns the body of the attribute info
 /// message for them.
-pub(super) fn store(attributes: &[(&str, Vec<u8>)], heap: &mut Heap) -> Vec<u8> {
+pub(super) fn store(attributes: &[(&str, &[u8])], heap: &mut Heap) -> Vec<u8> {
     let mut objects = Vec::new();
     let mut names = Vec::new();
     let mut total = 0u64;

@@ -61,8 +61,10 @@ pub(super) fn write(
     // The empty name at 0 is the lower bound of the B-tree.
     let mut names = vec![0; 8];
     let mut leaves = Vec::new();
+    let mut leaf = Vec::with_capacity(LEAF);
     for symbols in links.chunks(SYMBOLS) {
-        let mut leaf = Vec::from(*b"SNOD\x01\0");
+        leaf.clear();
+        leaf.extend(*b"SNOD\x01\0");
         leaf.u16(symbols.len() as u16);
         let mut last = 0;
         for (name, target) in symbols {
@@ -89,33 +91,37 @@ pub(super) fn write(
     header.u64(names.0);
     heap.fill(group.0, &header);
 
-    let mut table = Vec::new();
-    table.u64(tree_address);
-    table.u64(heap_address);
     let mut messages = Messages::default();
-    messages.push(kind::SYMBOL_TABLE, 0, table);
+    messages.push(kind::SYMBOL_TABLE, 0, |out| {
+        out.u64(tree_address);
+        out.u64(heap_address);
+    });
+    let mut more = Messages::default();
+    for attribute in attributes {
+        more.push(kind::ATTRIBUTE, 0, |out| attribute.encode_into(heap, out));
+    }
     if attributes.len() > MAX_COUNTED {
-        let named: Vec<_> = attributes.iter().map(|one| (&*one.name, one.encode(heap))).collect();
-        messages.push(kind::ATTRIBUTE_INFO, 0, dense::store(&named, heap));
+        let names = attributes.iter().map(|one| &*one.name);
+        let named: Vec<_> = names.zip(more.bodies(0)).collect();
+        let info = dense::store(&named, heap);
+        messages.push(kind::ATTRIBUTE_INFO, 0, |out| out.extend(info));
         // It is shorter than a header of version 1.
         return heap.fill(group.0 + HEAP_HEADER + NODE, &messages.header_v2());
     }
-    let mut more = Messages::default();
-    for attribute in attributes {
-        let body = attribute.encode(heap);
-        more.push(kind::ATTRIBUTE, 0, body);
-    }
     if more.count() > 0 {
-        let block = more.encode();
-        let mut continuation = Vec::new();
-        continuation.u64(heap.append(&block));
-        continuation.u64(block.len() as u64);
-        messages.push(kind::CONTINUATION, 0, continuation);
+        let block = more.encoded();
+        let address = heap.append(block);
+        messages.push(kind::CONTINUATION, 0, |out| {
+            out.u64(address);
+            out.u64(block.len() as u64);
+        });
     } else {
         // An empty message of the same size.
-        messages.push(0, 0, vec![0; 16]);
+        messages.push(0, 0, |out| out.zeros(16));
     }
-    heap.fill(group.0 + HEAP_HEADER + NODE, &messages.header(more.count(), 1));
+    let mut header = Vec::with_capacity(HEADER);
+    messages.header_into(more.count(), 1, &mut header);
+    heap.fill(group.0 + HEAP_HEADER + NODE, &header);
 }
 
 /// Appends a symbol table entry without its name. For a group, it caches the group's addresses.

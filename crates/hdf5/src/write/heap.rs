@@ -47,8 +47,13 @@ impl Heap {
     }
 
     pub(super) fn append(&mut self, structure: &[u8]) -> u64 {
+        self.append_with(|out| out.extend_from_slice(structure))
+    }
+
+    /// Appends a structure that `write` appends to the block, and returns its address.
+    pub(super) fn append_with(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> u64 {
         let address = self.address(self.bytes.len());
-        self.bytes.extend_from_slice(structure);
+        write(&mut self.bytes);
         self.bytes.align();
         address
     }

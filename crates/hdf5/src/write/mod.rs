@@ -15,16 +15,12 @@ mod encode;
 mod group;
 mod heap;
 mod message;
-/// Returns the approximate size of attributes in a file, in bytes.
-fn len_of(attributes: &[Attribute]) -> u64 {
-    attributes.iter().map(|attribute| attribute.len() as u64).sum()
-}
-
 #[cfg(test)]
 mod tests;
 mod tree;
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 pub use attribute::{Attribute, AttributeValue};
@@ -69,8 +65,8 @@ pub struct Dataset {
     pub space: Space,
     /// Elements; their size must match datatype and shape.
     pub content: Content,
-    /// Its attributes.
-    pub attributes: Vec<Attribute>,
+    /// Its attributes. Datasets of one dtype and shape often share them.
+    pub attributes: Arc<[Attribute]>,
 }
 
 /// The elements of a dataset.
@@ -165,17 +161,17 @@ impl FilePlan {
                 }
             }
         }
-        match self.groups[at].get(name) {
-            Some(PlannedLink::Group(_)) => Err(Error::refused(format!(
-                "`{path}` is a group, because other datasets are below it"
-            ))),
-            Some(PlannedLink::Dataset(_)) => {
-                Err(Error::refused(format!("there already is a dataset at `{path}`")))
-            }
-            None => {
-                self.groups[at].insert(name.into(), PlannedLink::Dataset(dataset));
+        match self.groups[at].entry(name.into()) {
+            Entry::Vacant(vacant) => {
+                vacant.insert(PlannedLink::Dataset(dataset));
                 Ok(())
             }
+            Entry::Occupied(taken) => Err(Error::refused(match taken.get() {
+                PlannedLink::Group(_) => {
+                    format!("`{path}` is a group, because other datasets are below it")
+                }
+                PlannedLink::Dataset(_) => format!("there already is a dataset at `{path}`"),
+            })),
         }
     }
 
@@ -184,7 +180,7 @@ impl FilePlan {
         let positions = self.structure(&mut heap, &|_| DataPlacement::Deferred)?;
         let mut head = heap.finish();
         let mut end = head.len() as u64;
-        let mut segments = vec![Segment::Zeros(0)];
+        let mut segments = Vec::new();
         for ((dataset, _), position) in self.datasets.iter().zip(positions) {
             let (Content::Tensor(tensor), Some(position)) = (&dataset.content, position) else {
                 continue;
@@ -199,9 +195,9 @@ impl FilePlan {
             end = end.checked_add(padded).ok_or_else(too_large)?;
         }
         head[..SUPERBLOCK as usize].copy_from_slice(&superblock(SUPERBLOCK, end));
-        try_alloc::ahead(head.len() as u64)?;
-        segments[0] = Segment::Bytes(head.into());
-        Ok(PlannedSegments { segments, head_last: false })
+        let mut pieces = pieces(head)?;
+        pieces.append(&mut segments);
+        Ok(PlannedSegments { segments: pieces, head_last: false })
     }
 
     fn structure_last(self, filter: Filter) -> Result<PlannedSegments> {
@@ -285,9 +281,15 @@ impl FilePlan {
         let places: Vec<_> = self.groups.iter().map(|_| group::GroupRef::reserve(heap)).collect();
         let mut headers = try_alloc::vec(self.datasets.len() as u64)?;
         let mut positions = try_alloc::vec(self.datasets.len() as u64)?;
+        // A block that grows while it is written is copied again and again.
+        let attributes = self.datasets.iter().map(|(dataset, _)| len_of(&dataset.attributes));
+        let links = self.datasets.len() as u64 * (LINK + DATASET);
+        heap.room(attributes.sum::<u64>() + len_of(&self.attributes) + links)?;
+        let mut messages = Messages::default();
         for (index, (dataset, links)) in self.datasets.iter().enumerate() {
             heap.room(len_of(&dataset.attributes))?;
-            let (header, position) = dataset.write(stored(index), *links, heap)?;
+            messages.truncate(0);
+            let (header, position) = dataset.write(stored(index), *links, heap, &mut messages)?;
             headers.push(header);
             positions.push(position);
         }
@@ -344,14 +346,11 @@ impl Dataset {
         stored: DataPlacement<'_>,
         links: u32,
         heap: &mut Heap,
+        messages: &mut Messages,
     ) -> Result<(u64, Option<usize>)> {
         let size = self.nbytes()?;
-        let mut messages = Messages::default();
-        let (mut space, mut datatype) = (Vec::new(), Vec::new());
-        message::dataspace(&self.space, &mut space);
-        self.datatype.encode_into(&mut datatype);
-        messages.push(kind::DATASPACE, 0, space);
-        messages.push(kind::DATATYPE, 1, datatype);
+        messages.push(kind::DATASPACE, 0, |out| message::dataspace(&self.space, out));
+        messages.push(kind::DATATYPE, 1, |out| self.datatype.encode_into(out));
         let later =
             matches!((&stored, &self.content), (DataPlacement::Deferred, Content::Tensor(_)));
         match stored {
@@ -361,27 +360,28 @@ impl Dataset {
                     (_, DataPlacement::At(address)) if size > 0 => address,
                     _ => UNDEFINED,
                 };
-                messages.push(kind::FILL_VALUE, 1, message::fill_value(2));
-                messages.push(kind::LAYOUT, 0, message::contiguous(address, size));
+                messages.push(kind::FILL_VALUE, 1, |out| out.extend(message::fill_value(2)));
+                messages.push(kind::LAYOUT, 0, |out| message::contiguous(address, size, out));
             }
             DataPlacement::Chunks { encoding, filter, chunks } => {
                 let Space::Simple(shape) = &self.space else {
                     return Err(Error::unsupported("chunks without dimensions"));
                 };
                 let tree = chunks::write(shape, encoding, chunks, heap)?;
-                messages.push(kind::FILL_VALUE, 1, message::fill_value(3));
+                messages.push(kind::FILL_VALUE, 1, |out| out.extend(message::fill_value(3)));
                 let layout = message::chunked(tree, &encoding.chunk, self.datatype.size());
-                messages.push(kind::LAYOUT, 0, layout);
-                messages.push(kind::FILTERS, 1, message::filters(filter, &self.datatype));
+                messages.push(kind::LAYOUT, 0, |out| out.extend(layout));
+                let filters = message::filters(filter, &self.datatype);
+                messages.push(kind::FILTERS, 1, |out| out.extend(filters));
             }
         }
-        let bodies: Vec<_> = self.attributes.iter().map(|one| one.encode(heap)).collect();
-        if bodies.iter().all(|body| body.len() <= message::MAX_MESSAGE) {
-            for body in bodies {
-                messages.push(kind::ATTRIBUTE, 0, body);
-            }
+        let count = messages.count();
+        for attribute in &*self.attributes {
+            messages.push(kind::ATTRIBUTE, 0, |out| attribute.encode_into(heap, out));
+        }
+        if messages.bodies(count).all(|body| body.len() <= message::MAX_MESSAGE) {
             let position = heap.bytes.len() + messages.position(kind::LAYOUT);
-            let header = heap.append(&messages.header(0, links));
+            let header = heap.append_with(|out| messages.header_into(0, links, out));
             let open = later && size > 0;
             return Ok((header, open.then_some(position + message::CONTIGUOUS_ADDRESS)));
         }
@@ -391,12 +391,38 @@ impl Dataset {
             ));
         }
         let names = self.attributes.iter().map(|one| &*one.name);
-        let named: Vec<_> = names.zip(bodies).collect();
-        messages.push(kind::ATTRIBUTE_INFO, 0, dense::store(&named, heap));
+        let named: Vec<_> = names.zip(messages.bodies(count)).collect();
+        let info = dense::store(&named, heap);
+        messages.truncate(count);
+        messages.push(kind::ATTRIBUTE_INFO, 0, |out| out.extend(info));
         Ok((heap.append(&messages.header_v2()), None))
     }
 }
 
+/// Returns the approximate size of attributes in a file, in bytes.
+fn len_of(attributes: &[Attribute]) -> u64 {
+    attributes.iter().map(|attribute| attribute.len() as u64).sum()
+}
+
+/// Returns a structure as segments. Its end is cut off again and again, so that only a piece is
+/// twice in memory.
+fn pieces(mut structure: Vec<u8>) -> Result<Vec<Segment>> {
+    let mut pieces = Vec::new();
+    while !structure.is_empty() {
+        let start = (structure.len() - 1) / PIECE * PIECE;
+        try_alloc::ahead((structure.len() - start) as u64)?;
+        pieces.push(Segment::Bytes(structure[start..].into()));
+        structure.truncate(start);
+        structure.shrink_to_fit();
+    }
+    pieces.reverse();
+    Ok(pieces)
+}
+
+/// Bytes of a piece of the structure.
+const PIECE: usize = 8 << 20;
+/// Approximate bytes of a dataset's header, without attributes.
+const DATASET: u64 = 160;
 /// Smaller arrays are not split into chunks: an index of chunks takes up to 2 KiB.
 const MIN_CHUNKED: u64 = 4096;
 /// Approximate bytes of a name and an address in a group, including the structures for them.

@@ -85,7 +85,7 @@ fn encode(encoding: &Encoding, shape: &[u64], bytes: &[u8], out: &mut Vec<u8>) -
 fn tensor(datatype: Datatype, shape: &[u64], id: u32) -> Dataset {
     let space = if shape.is_empty() { Space::Scalar } else { Space::Simple(shape.to_vec()) };
     let content = Content::Tensor(TensorId(id));
-    Dataset { datatype, space, content, attributes: Vec::new() }
+    Dataset { datatype, space, content, attributes: [].into() }
 }
 
 fn floats(values: impl IntoIterator<Item = f32>) -> Vec<u8> {
@@ -104,16 +104,17 @@ fn round_trips_groups_arrays_and_attributes() {
         file.attributes.push(Attribute::new(name, value));
     }
     let mut a = tensor(Datatype::F32, &[2, 3], 0);
-    a.attributes = vec![
+    a.attributes = [
         Attribute::new("shapes", AttributeValue::I64s(vec![1, 2], vec![2, 3])),
         Attribute::new("dtypes", AttributeValue::Texts(vec!["torch.float32".into()])),
-    ];
+    ]
+    .into();
     let a = file.add("/g//./h/a", a).unwrap();
     file.link("b", a).unwrap();
     file.add("s", tensor(Datatype::F32, &[], 1)).unwrap();
     file.add("z", tensor(Datatype::F32, &[0, 3], 2)).unwrap();
     let (datatype, content) = (Datatype::F64, Content::Bytes(7f64.to_le_bytes().into()));
-    let known = Dataset { datatype, space: Space::Scalar, content, attributes: Vec::new() };
+    let known = Dataset { datatype, space: Space::Scalar, content, attributes: [].into() };
     file.add("known", known).unwrap();
     let tensors = [
         (vec![2, 3], floats([1., 2., 3., 4., 5., 6.])),
@@ -154,7 +155,7 @@ fn large_attributes_are_stored_densely() {
         Attribute::new("__BYTES__", AttributeValue::Bytes(bytes.clone().into())),
     ];
     let (datatype, space, content) = (Datatype::F32, Space::Null, Content::None);
-    file.add("b", Dataset { datatype, space, content, attributes }).unwrap();
+    file.add("b", Dataset { datatype, space, content, attributes: attributes.into() }).unwrap();
     let written = run(&file.plan(None).unwrap(), &[]);
     let file = Hdf5File::from_bytes(&written).unwrap();
     let dataset = file.dataset("/b").unwrap();
@@ -273,4 +274,13 @@ fn refuses_invalid_hdf5_paths() {
     }
     add("..").unwrap();
     add("a.b").unwrap();
+}
+
+#[test]
+fn a_large_structure_is_cut_into_pieces_without_gaps() {
+    let bytes: Vec<u8> = (0..2 * PIECE + 5).map(|at| (at % 251) as u8).collect();
+    let cut = pieces(bytes.clone()).unwrap();
+    assert_eq!(cut.len(), 3);
+    assert_eq!(run(&PlannedSegments { segments: cut, head_last: false }, &[]), bytes);
+    assert!(pieces(Vec::new()).unwrap().is_empty());
 }

@@ -1,8 +1,10 @@
 //! Writes the structure of a state dict as JSON: the output of torch's `treespec_dumps`, and the
 //! human-readable skeleton that the Cerebras library adds to it.
 
+use statelens_checkpoint::DictKey;
+#[cfg(test)]
+use statelens_checkpoint::Text;
 use statelens_checkpoint::json;
-use statelens_checkpoint::{DictKey, Text};
 
 use super::node::{ContainerClass, StructureNode};
 
@@ -22,26 +24,23 @@ pub(super) fn root(nodes: &[StructureNode]) -> String {
     out
 }
 
-/// Writes the same for a dict with one leaf, indented by one level.
-pub(super) fn single(key: &Text, out: &mut String) {
-    out.push('[');
-    json::separate(out, false, 2);
-    out.push('{');
-    json::separate(out, false, 3);
-    json::quote(key, out);
-    out.push_str(": \"*\"");
-    json::separate(out, false, 2);
-    out.push('}');
-    json::separate(out, true, 2);
-    let node = StructureNode::Container {
-        class: ContainerClass::Dict,
-        keys: vec![DictKey::Str(key.clone())],
-        children: 1,
-    };
-    json::quote_str(&treespec(&[node, StructureNode::Leaf]), out);
-    json::separate(out, false, 1);
-    out.push(']');
+/// Writes the same for a dict with one leaf, indented by one level. `quoted` is its key as JSON.
+/// Every leaf of a file has such a text, so this does not build the nodes.
+pub(super) fn single(quoted: &str, out: &mut String) {
+    out.push_str("[\n        {\n            ");
+    out.push_str(quoted);
+    out.push_str(": \"*\"\n        },\n        ");
+    out.push_str(BEFORE_KEY);
+    // The key is in a list in a string in a string.
+    let key = quoted.get(1..quoted.len() - 1).unwrap_or_default();
+    out.push_str(&json::escaped(&json::escaped(key)));
+    out.push_str(AFTER_KEY);
+    out.push_str("\n    ]");
 }
+
+/// The spec of a dict with one leaf, as a string in JSON, up to its key and after it.
+const BEFORE_KEY: &str = r#""[1, {\"type\": \"builtins.dict\", \"context\": \"[\\\""#;
+const AFTER_KEY: &str = r#"\\\"]\", \"children_spec\": [{\"type\": null, \"context\": null, \"children_spec\": []}]}]""#;
 
 /// Returns whether JSON can hold a key of a dict. (Other keys would be saved, but not found on
 /// load.)
@@ -201,6 +200,28 @@ fn skeleton(nodes: &[StructureNode], out: &mut String) {
                 json::separate(out, false, open.len() + 1);
             }
             out.push(frame.end);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The spec of one leaf is the spec of a tree with that leaf.
+    #[test]
+    fn spec_of_a_leaf_is_that_of_its_tree() {
+        for key in [&b"model.layers.0.weight"[..], b"a\"b\\c\n", b"\xc3\xa9\xed\xa0\x80", b""] {
+            let key = Text::from_surrogatepass(key).unwrap();
+            let (mut quoted, mut text) = (String::new(), String::new());
+            json::quote(&key, &mut quoted);
+            single(&quoted, &mut text);
+            let keys = vec![DictKey::Str(key)];
+            let class = ContainerClass::Dict;
+            let nodes =
+                [StructureNode::Container { class, keys, children: 1 }, StructureNode::Leaf];
+            // The tree's own text begins a level further out.
+            assert_eq!(text, root(&nodes).replace('\n', "\n    "));
         }
     }
 }

@@ -205,7 +205,7 @@ impl V04Writer<'_> {
         let is_bfloat16 = tensor.dtype == DType::BF16;
         let mut attributes = self.kind(kind);
         attributes.push(Attribute::new("is_bfloat16", AttributeValue::Bool(is_bfloat16)));
-        match dataset(self.source, id, attributes) {
+        match dataset(self.source, id, attributes.into()) {
             Ok(dataset) => self.add(key, name, dataset),
             Err((why, setting)) => self.report.refused(key, why, setting),
         }
@@ -220,7 +220,7 @@ impl V04Writer<'_> {
     ) -> Option<DatasetId> {
         let attributes = self.kind("ScalarH5Type");
         let (space, content) = (Space::Scalar, Content::Bytes(bytes));
-        self.add(key, name, Dataset { datatype, space, content, attributes })
+        self.add(key, name, Dataset { datatype, space, content, attributes: attributes.into() })
     }
 
     /// Returns the attributes that identify the kind of an entry.
@@ -261,7 +261,7 @@ impl V04Writer<'_> {
         let mut attributes = self.kind(kind);
         attributes.extend(about);
         let (space, content) = (Space::Null, Content::None);
-        self.add(key, name, Dataset { datatype, space, content, attributes })
+        self.add(key, name, Dataset { datatype, space, content, attributes: attributes.into() })
     }
 
     fn add(&mut self, key: &Text, name: &str, dataset: Dataset) -> Option<DatasetId> {

@@ -2,6 +2,9 @@
 //! tensors and pickled objects in datasets. In S3, the attributes are entries of `__METADATA__`, and
 //! the datasets are objects.
 
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
 use statelens_checkpoint::json::{self, Json};
 use statelens_checkpoint::{
     Array, Checkpoint, DType, Error, Layout, Loss, PlannedFile, Result, Segment, Setting, Tensor,
@@ -49,12 +52,12 @@ pub(super) fn plan_objects(source: &Checkpoint) -> Result<(Vec<PlannedFile>, Vec
 fn written(source: &Checkpoint, container: Container) -> Result<(Container, Vec<Loss>)> {
     let mut report = LossReport::default();
     let outline = outline::outline(source, FormatFamily::V05, ROOM - OTHERS, &mut report)?;
-    let mut writer = V05Writer { source, container, report };
+    let mut writer = V05Writer { source, container, report, records: HashMap::new() };
     // The text of all keys grows in a vector that doubles its capacity.
     try_alloc::ahead(outline.nodes.len() as u64 * 256)?;
     writer.attribute("__spec__", AttributeValue::Text(spec::root(&outline.nodes)));
     writer.attribute("__version__", AttributeValue::F64(0.5));
-    let mut names = std::collections::HashSet::new();
+    let mut names = HashSet::new();
     for leaf in &outline.leaves {
         if names.insert(&leaf.key) {
             writer.leaf(leaf, &outline.leaves);
@@ -80,6 +83,29 @@ struct V05Writer<'a> {
     source: &'a Checkpoint,
     container: Container,
     report: LossReport,
+    /// Records of the tensors so far, by dtype and shape: a file has few of them.
+    records: HashMap<DType, HashMap<Vec<u64>, TensorRecord>>,
+}
+
+/// The description of all tensors of one dtype and shape.
+#[derive(Clone)]
+struct TensorRecord {
+    attributes: Arc<[Attribute]>,
+    /// The object in the metadata, as JSON.
+    about: Arc<str>,
+}
+
+/// The object of a value in the metadata.
+enum Described {
+    Object(Json),
+    /// The same as JSON, indented by one level.
+    Written(Arc<str>),
+}
+
+impl From<Json> for Described {
+    fn from(object: Json) -> Self {
+        Self::Object(object)
+    }
 }
 
 impl V05Writer<'_> {
@@ -106,10 +132,13 @@ impl V05Writer<'_> {
         };
         let key = key.to_owned();
         let about = match leaf.first.and_then(|first| leaves.get(first)) {
-            Some(first) => Some(none(
-                "LinkedObject",
-                vec![("key", Json::Text(first.key.clone())), ("__LINKED__", Json::Bool(true))],
-            )),
+            Some(first) => Some(
+                none(
+                    "LinkedObject",
+                    vec![("key", Json::Text(first.key.clone())), ("__LINKED__", Json::Bool(true))],
+                )
+                .into(),
+            ),
             None => self.value(&leaf.key, leaf.id, &key),
         };
         if let Some(about) = about {
@@ -120,10 +149,10 @@ impl V05Writer<'_> {
 
     /// Returns the metadata of a value, and adds its dataset if it has one. Returns `None` if it is
     /// refused.
-    fn value(&mut self, flat: &Text, id: ValueId, key: &str) -> Option<Json> {
-        let scalar = |value| Some(none("ScalarSerializer", vec![("scalar_value", value)]));
+    fn value(&mut self, flat: &Text, id: ValueId, key: &str) -> Option<Described> {
+        let scalar = |value| Some(none("ScalarSerializer", vec![("scalar_value", value)]).into());
         match self.source.value(id) {
-            Value::None => Some(none("NoneSerializer", Vec::new())),
+            Value::None => Some(none("NoneSerializer", Vec::new()).into()),
             Value::Bool(value) => scalar(Json::Bool(*value)),
             Value::Int(value) if value.to_le_bytes().len() > MAX_INT_BYTES => self.report.refused(
                 flat,
@@ -133,7 +162,8 @@ impl V05Writer<'_> {
             Value::Int(value) => scalar(Json::Number(value.to_string())),
             Value::Float(value) => scalar(Json::float(*value)),
             Value::Str(text) => {
-                Some(none("StringSerializer", vec![("string_value", Json::Text(text.clone()))]))
+                let value = vec![("string_value", Json::Text(text.clone()))];
+                Some(none("StringSerializer", value).into())
             }
             Value::Tensor(tensor) => self.tensor(flat, *tensor, key),
             Value::Array(Array { tensor, scalar: false }) => self.array(flat, *tensor, key),
@@ -149,7 +179,7 @@ impl V05Writer<'_> {
                         self.report.lose(report::FLOAT64, flat);
                         scalar(Json::float(f64::from_le_bytes(bytes)))
                     }
-                    _ => self.object(flat, id, key),
+                    _ => self.object(flat, id, key).map(Into::into),
                 }
             }
             Value::Sparse(_) => self.report.refused(
@@ -157,11 +187,11 @@ impl V05Writer<'_> {
                 "a sparse tensor, which the format does not support",
                 EXCLUDE,
             ),
-            _ => self.object(flat, id, key),
+            _ => self.object(flat, id, key).map(Into::into),
         }
     }
 
-    fn tensor(&mut self, flat: &Text, id: TensorId, key: &str) -> Option<Json> {
+    fn tensor(&mut self, flat: &Text, id: TensorId, key: &str) -> Option<Described> {
         let tensor = fit(self.source, id, flat, &mut self.report)?;
         let Some(code) = rtfx::number(&tensor.dtype) else {
             let why = format!("a tensor of {}; the format has no such dtype", tensor.dtype);
@@ -174,42 +204,41 @@ impl V05Writer<'_> {
             );
         };
         lose_class(&mut self.report, tensor, flat);
-        let dtype = format!("torch.{}", tensor.dtype);
-        let shape = || Json::List(tensor.shape.iter().map(|dim| number(*dim)).collect());
         if let Some(fill) = fill_value(tensor) {
-            let about =
-                vec![("shape", shape()), ("dtype", Json::text(&dtype)), ("fill_value", fill)];
-            return Some(none("DeferredFullTensor", about));
+            let dtype = Json::text(&torch_name(tensor));
+            let about = vec![("shape", shape(tensor)), ("dtype", dtype), ("fill_value", fill)];
+            return Some(none("DeferredFullTensor", about).into());
         }
         let Some(dims) = dimensions(tensor) else {
             return self.report.refused(flat, "a dimension of more than 63 bits", EXCLUDE);
         };
-        let shapes = match dims.len() {
-            0 => AttributeValue::NoF64(vec![1, 0]),
-            rank => AttributeValue::I64s(vec![1, rank as u64], dims),
+        let known = self.records.get(&tensor.dtype);
+        let known = known.and_then(|shapes| shapes.get(&tensor.shape)).cloned();
+        let attributes = match &known {
+            Some(record) => record.attributes.clone(),
+            None => tensor_attributes(tensor, code, dims),
         };
-        let attributes = vec![
-            Attribute::new("__NUMPY__", AttributeValue::Bool(true)),
-            Attribute::new("__TORCH__", AttributeValue::Bool(true)),
-            Attribute::new("__TYPE__", AttributeValue::Text(TENSOR.into())),
-            Attribute::new("compressed", AttributeValue::Bool(false)),
-            Attribute::new("dtypes", AttributeValue::Texts(vec![dtype.clone()])),
-            Attribute::new("rtfx_dtypes", AttributeValue::I64s(vec![1], vec![code])),
-            Attribute::new("shapes", shapes),
-        ];
-        let stored = self.elements(flat, key, id, attributes)?;
+        let stored = self.elements(flat, key, id, attributes.clone())?;
+        if let Some(record) = known {
+            return Some(Described::Written(record.about));
+        }
         let mut about = vec![
             ("__TORCH__", Json::Bool(true)),
-            ("shapes", Json::List(vec![shape()])),
-            ("dtypes", Json::List(vec![Json::text(&dtype)])),
+            ("shapes", Json::List(vec![shape(tensor)])),
+            ("dtypes", Json::List(vec![Json::text(&torch_name(tensor))])),
             ("rtfx_dtypes", Json::List(vec![Json::Number(code.to_string())])),
             ("__TYPE__", Json::text(TENSOR)),
         ];
         about.extend(stored);
-        Some(Json::Object(about))
+        let mut text = String::new();
+        Json::Object(about).write(&mut text, 1);
+        let about: Arc<str> = text.into();
+        let shapes = self.records.entry(tensor.dtype.clone()).or_default();
+        shapes.insert(tensor.shape.clone(), TensorRecord { attributes, about: about.clone() });
+        Some(Described::Written(about))
     }
 
-    fn array(&mut self, flat: &Text, id: TensorId, key: &str) -> Option<Json> {
+    fn array(&mut self, flat: &Text, id: TensorId, key: &str) -> Option<Described> {
         const ARRAY: &str = "NumpyArraySerializer";
         let tensor = fit(self.source, id, flat, &mut self.report)?;
         if tensor.dtype == DType::BF16 {
@@ -219,16 +248,16 @@ impl V05Writer<'_> {
         if tensor.dtype.has_titles() {
             self.report.lose(report::TITLES, flat);
         }
-        let attributes = vec![
+        let attributes = [
             Attribute::new("__NUMPY__", AttributeValue::Bool(true)),
             Attribute::new("__TYPE__", AttributeValue::Text(ARRAY.into())),
             Attribute::new("compressed", AttributeValue::Bool(false)),
             Attribute::new("is_bfloat16", AttributeValue::Bool(false)),
         ];
-        let stored = self.elements(flat, key, id, attributes)?;
+        let stored = self.elements(flat, key, id, attributes.into())?;
         let mut about = vec![("is_bfloat16", Json::Bool(false)), ("__TYPE__", Json::text(ARRAY))];
         about.extend(stored);
-        Some(Json::Object(about))
+        Some(Json::Object(about).into())
     }
 
     fn object(&mut self, flat: &Text, id: ValueId, key: &str) -> Option<Json> {
@@ -248,6 +277,7 @@ impl V05Writer<'_> {
                 ];
                 let (datatype, space, content) = (Datatype::F32, Space::Null, Content::None);
                 about.push(("compressed", Json::Bool(false)));
+                let attributes = attributes.into();
                 let dataset = Dataset { datatype, space, content, attributes };
                 file.add(key, dataset).map(drop).map_err(|error| error.what().to_owned())
             }
@@ -268,7 +298,7 @@ impl V05Writer<'_> {
         flat: &Text,
         key: &str,
         id: TensorId,
-        attributes: Vec<Attribute>,
+        attributes: Arc<[Attribute]>,
     ) -> Option<Vec<(&'static str, Json)>> {
         let added = match &mut self.container {
             Container::File(file) => dataset(self.source, id, attributes).and_then(|dataset| {
@@ -298,24 +328,50 @@ fn none(kind: &'static str, mut about: Vec<(&'static str, Json)>) -> Json {
 }
 
 /// Returns the attribute text of a leaf: a spec of its own with one object.
-fn metadata(key: &Text, about: &Json) -> String {
+fn metadata(key: &Text, about: &Described) -> String {
+    let mut quoted = String::with_capacity(key.as_bytes().len() + 2);
+    json::quote(key, &mut quoted);
     let mut out = String::with_capacity(1024);
-    out.push('{');
-    json::separate(&mut out, false, 1);
-    out.push_str("\"__spec__\": ");
-    spec::single(key, &mut out);
-    json::separate(&mut out, true, 1);
-    out.push_str("\"__objects__\": ");
-    Json::List(vec![Json::Text(key.clone())]).write(&mut out, 1);
-    json::separate(&mut out, true, 1);
-    json::quote(key, &mut out);
+    out.push_str("{\n    \"__spec__\": ");
+    spec::single(&quoted, &mut out);
+    out.push_str(",\n    \"__objects__\": [\n        ");
+    out.push_str(&quoted);
+    out.push_str("\n    ],\n    ");
     // Continues the name inside the quotes.
-    out.pop();
+    quoted.pop();
+    out.push_str(&quoted);
     out.push_str(".__metadata__\": ");
-    about.write(&mut out, 1);
-    json::separate(&mut out, false, 0);
-    out.push('}');
+    match about {
+        Described::Object(object) => object.write(&mut out, 1),
+        Described::Written(text) => out.push_str(text),
+    }
+    out.push_str("\n}");
     out
+}
+
+/// Returns the attributes of the dataset of a tensor; `code` is the number of its dtype.
+fn tensor_attributes(tensor: &Tensor, code: i64, dims: Vec<i64>) -> Arc<[Attribute]> {
+    let shapes = match dims.len() {
+        0 => AttributeValue::NoF64(vec![1, 0]),
+        rank => AttributeValue::I64s(vec![1, rank as u64], dims),
+    };
+    Arc::new([
+        Attribute::new("__NUMPY__", AttributeValue::Bool(true)),
+        Attribute::new("__TORCH__", AttributeValue::Bool(true)),
+        Attribute::new("__TYPE__", AttributeValue::Text(TENSOR.into())),
+        Attribute::new("compressed", AttributeValue::Bool(false)),
+        Attribute::new("dtypes", AttributeValue::Texts(vec![torch_name(tensor)])),
+        Attribute::new("rtfx_dtypes", AttributeValue::I64s(vec![1], vec![code])),
+        Attribute::new("shapes", shapes),
+    ])
+}
+
+fn torch_name(tensor: &Tensor) -> String {
+    format!("torch.{}", tensor.dtype)
+}
+
+fn shape(tensor: &Tensor) -> Json {
+    Json::List(tensor.shape.iter().map(|dim| number(*dim)).collect())
 }
 
 /// Returns the name if HDF5 can hold it.
@@ -358,7 +414,7 @@ pub(super) fn lose_class(report: &mut LossReport, tensor: &Tensor, key: &Text) {
 pub(super) fn dataset(
     source: &Checkpoint,
     id: TensorId,
-    attributes: Vec<Attribute>,
+    attributes: Arc<[Attribute]>,
 ) -> Result<Dataset, (String, Setting)> {
     let tensor = source.tensor(id).map_err(|error| (error.what().to_owned(), EXCLUDE))?;
     let datatype = Datatype::of(&tensor.dtype).ok_or_else(|| {

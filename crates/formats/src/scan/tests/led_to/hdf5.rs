@@ -38,7 +38,7 @@ fn with_dataset(datatype: Datatype, count: u64, bytes: Vec<u8>) -> Vec<u8> {
 
 fn add(plan: &mut FilePlan, name: &str, datatype: Datatype, count: u64, bytes: Vec<u8>) {
     let (space, content) = (Space::Simple(vec![count]), Content::Bytes(bytes));
-    plan.add(name, Dataset { datatype, space, content, attributes: Vec::new() }).unwrap();
+    plan.add(name, Dataset { datatype, space, content, attributes: [].into() }).unwrap();
 }
 
 fn record(datatype: Datatype, dims: Vec<u32>) -> Datatype {
