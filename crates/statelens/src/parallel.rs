@@ -10,7 +10,7 @@ use std::time::Duration;
 use statelens_checkpoint::{Error, Progress, Result};
 use statelens_tensor::{Buffer, InOrder, Work, drive as drive_one};
 
-use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::mpsc::{self, RecvTimeoutError};
 use crate::sync::{Condvar, Mutex, PoisonError, scope};
 use crate::threads::{no_thread, thread};
@@ -24,8 +24,16 @@ pub fn cores() -> usize {
 /// Bytes that are read at once: few enough to stay in the cache until they are processed.
 const BUFFER: usize = 128 << 10;
 
-/// Results per worker that may wait for an earlier one.
+/// Groups of results per worker that may wait for an earlier one.
 const AHEAD: usize = 4;
+
+/// Bytes and number of small parts that a worker processes in a row: handing over each result takes
+/// longer than to read some hundred values.
+const GROUP_BYTES: u64 = 64 << 10;
+const GROUP_PARTS: usize = 64;
+
+/// Groups per worker that must remain if parts are grouped, so that all workers have some.
+const GROUPS: usize = 16;
 
 /// Interval between progress reports.
 const TICK: Duration = Duration::from_millis(100);
@@ -83,7 +91,8 @@ where
 /// threads stop. If `make` panics, all threads stop, too, and the panic goes on in the calling thread.
 /// `size` is the size of a part in bytes, as counted by progress.
 ///
-/// Each thread holds the memory of one part, and a few results per thread wait for their turn.
+/// Each thread holds the memory of one part, and a few results per thread wait for their turn. Small
+/// parts that follow each other are processed and handed over together.
 pub(crate) fn in_order<T: Send>(
     parts: Range<usize>,
     workers: usize,
@@ -95,8 +104,9 @@ pub(crate) fn in_order<T: Send>(
     let total = parts.clone().fold(0u64, |total, part| total.saturating_add(size(part)));
     let workers = workers.clamp(1, parts.len().max(1));
     let shared = WorkerProgress::default();
-    let next = AtomicUsize::new(parts.start);
-    let (delivered, turn) = (Mutex::new(parts.start), Condvar::new());
+    let most = (parts.len() / (workers * GROUPS)).clamp(1, GROUP_PARTS);
+    let next = Mutex::new(Groups { number: 0, parts: parts.clone(), most });
+    let (delivered, turn) = (Mutex::new(0), Condvar::new());
     let (send, receive) = mpsc::channel();
     let stopped = || shared.stop.load(Ordering::Relaxed);
     scope(|scope| {
@@ -104,27 +114,27 @@ pub(crate) fn in_order<T: Send>(
         for _ in 0..workers {
             let send = send.clone();
             let (shared, next, delivered, turn) = (&shared, &next, &delivered, &turn);
-            let (stopped, end, size, make) = (&stopped, parts.end, &size, &make);
+            let (stopped, size, make) = (&stopped, &size, &make);
             let work = move || {
                 let mut buffer = Buffer::new(BUFFER);
                 let _guard = StopOnPanic { shared, delivered, turn };
                 loop {
-                    let part = next.fetch_add(1, Ordering::Relaxed);
-                    if part >= end {
-                        return;
-                    }
+                    let group = next.lock().unwrap_or_else(PoisonError::into_inner).next(size);
+                    let Some((number, group)) = group else { return };
                     let mut done = delivered.lock().unwrap_or_else(PoisonError::into_inner);
-                    while part >= *done + workers * AHEAD && !stopped() {
+                    while number >= *done + workers * AHEAD && !stopped() {
                         done = turn.wait(done).unwrap_or_else(PoisonError::into_inner);
                     }
                     drop(done);
-                    if stopped() {
-                        return;
+                    let mut found = Vec::with_capacity(group.len());
+                    for part in group {
+                        if stopped() {
+                            return;
+                        }
+                        let mut watch = Watch { progress: shared, before: 0, size: size(part) };
+                        found.push(make(part, &mut buffer, &mut watch));
                     }
-                    let mut watch = Watch { progress: shared, before: 0, size: size(part) };
-                    let found = make(part, &mut buffer, &mut watch);
-                    drop(watch);
-                    if send.send((part, found)).is_err() {
+                    if send.send((number, found)).is_err() {
                         return;
                     }
                 }
@@ -144,16 +154,17 @@ pub(crate) fn in_order<T: Send>(
             }
         }
         drop(send);
-        let (mut waiting, mut taken) = (BTreeMap::new(), parts.start);
+        let (mut waiting, mut groups, mut taken) = (BTreeMap::new(), 0, parts.start);
         let mut deliver = || loop {
             match receive.recv_timeout(TICK) {
-                Ok((part, found)) => {
-                    waiting.insert(part, found);
-                    while let Some(found) = waiting.remove(&taken) {
-                        taken += 1;
-                        take(found)?;
+                Ok((number, found)) => {
+                    waiting.insert(number, found);
+                    while let Some(found) = waiting.remove(&groups) {
+                        groups += 1;
+                        taken += found.len();
+                        found.into_iter().try_for_each(&mut take)?;
                     }
-                    *delivered.lock().unwrap_or_else(PoisonError::into_inner) = taken;
+                    *delivered.lock().unwrap_or_else(PoisonError::into_inner) = groups;
                     turn.notify_all();
                 }
                 Err(RecvTimeoutError::Timeout) => {}
@@ -173,6 +184,32 @@ pub(crate) fn in_order<T: Send>(
         }
         outcome
     })
+}
+
+/// The parts that no worker has taken yet.
+struct Groups {
+    /// The number of the next group.
+    number: usize,
+    parts: Range<usize>,
+    /// The maximum number of parts in a group.
+    most: usize,
+}
+
+impl Groups {
+    /// Takes the next group, a part and the small ones after it, with its number.
+    fn next(&mut self, size: impl Fn(usize) -> u64) -> Option<(usize, Range<usize>)> {
+        let (number, start) = (self.number, self.parts.next()?);
+        let mut bytes = size(start);
+        while let Some(part) = self.parts.clone().next()
+            && part - start < self.most
+            && bytes.saturating_add(size(part)) <= GROUP_BYTES
+        {
+            bytes = bytes.saturating_add(size(part));
+            self.parts.start += 1;
+        }
+        self.number += 1;
+        Some((number, start..self.parts.start))
+    }
 }
 
 /// Stops all workers, also those that wait for their turn.
@@ -235,10 +272,13 @@ mod tests {
     use statelens_tensor::{Pour, Receive};
 
     use super::*;
+    use crate::sync::atomic::AtomicUsize;
 
     /// Doubles numbers. Some take longer than later ones.
     struct Doubling {
         parts: usize,
+        /// Bytes of a part.
+        size: u64,
         /// The results taken, and the largest distance from them at which a part was begun.
         taken: AtomicUsize,
         ahead: AtomicUsize,
@@ -263,7 +303,7 @@ mod tests {
         }
 
         fn size(&self, _: usize) -> u64 {
-            1
+            self.size
         }
 
         fn begin(&self, part: usize) -> Result<Option<Self::Part>> {
@@ -286,20 +326,33 @@ mod tests {
         }
     }
 
-    fn doubling(parts: usize, most: usize) -> InOrder<Doubling> {
+    fn doubling(parts: usize, size: u64, most: usize) -> InOrder<Doubling> {
         let (taken, ahead) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        InOrder::of(Doubling { parts, taken, ahead, most }, Vec::new())
+        InOrder::of(Doubling { parts, size, taken, ahead, most }, Vec::new())
     }
 
     #[test]
     fn results_are_ordered_with_bounded_lookahead() {
-        for workers in [1, 2, 3, 7] {
-            let mut machine = doubling(500, usize::MAX);
+        for (workers, size) in [1, 2, 3, 7].into_iter().flat_map(|n| [(n, 1), (n, GROUP_BYTES)]) {
+            let mut machine = doubling(500, size, usize::MAX);
             drive(&mut machine, workers, &mut Unwatched).unwrap();
             let (work, mut sums) = machine.split();
             assert_eq!(*sums.sum(), (0..500).map(|part| part * 2).collect::<Vec<_>>());
-            assert!(work.ahead.load(Ordering::SeqCst) <= workers * AHEAD + 1);
+            let group = if size == 1 { 500 / (workers * GROUPS) } else { 1 };
+            assert!(work.ahead.load(Ordering::SeqCst) <= (workers * AHEAD + 1) * group);
         }
+    }
+
+    #[test]
+    fn small_parts_are_processed_together() {
+        let groups = |sizes: &[u64], most| {
+            let mut groups = Groups { number: 0, parts: 2..2 + sizes.len(), most };
+            std::iter::from_fn(|| groups.next(|part| sizes[part - 2])).collect::<Vec<_>>()
+        };
+        assert_eq!(groups(&[1; 5], 2), [(0, 2..4), (1, 4..6), (2, 6..7)]);
+        let half = GROUP_BYTES / 2;
+        let wanted = [(0, 2..4), (1, 4..5), (2, 5..6), (3, 6..8)];
+        assert_eq!(groups(&[half, half, half, u64::MAX, 0, 7], 9), wanted);
     }
 
     #[test]
@@ -310,9 +363,9 @@ mod tests {
                 false
             }
         }
-        let stopped = drive(&mut doubling(100_000, usize::MAX), 3, &mut Stop).unwrap_err();
+        let stopped = drive(&mut doubling(100_000, 1, usize::MAX), 3, &mut Stop).unwrap_err();
         assert_eq!(stopped.kind(), ErrorKind::Cancelled);
-        let mut machine = doubling(100_000, 10);
+        let mut machine = doubling(100_000, 1, 10);
         assert!(drive(&mut machine, 3, &mut Unwatched).is_err());
         assert_eq!(machine.split().1.sum().len(), 10);
     }

@@ -24,6 +24,8 @@ impl Receive for Nothing {
 /// Doubles numbers.
 #[derive(Default)]
 struct Doubling {
+    /// The parts beyond [`PARTS`].
+    more: usize,
     /// The part that panics, from 1.
     panics: usize,
     /// The part at which the combined result refuses more, from 1.
@@ -37,7 +39,7 @@ impl Work for Doubling {
     type Sum = Vec<usize>;
 
     fn parts(&self) -> usize {
-        PARTS
+        PARTS + self.more
     }
 
     fn size(&self, _: usize) -> u64 {
@@ -76,6 +78,23 @@ fn results_are_in_order() {
         shuttle::check_random(run, SCHEDULES);
         shuttle::check_pct(run, SCHEDULES, 3);
     }
+}
+
+/// With this many small parts, two workers take two at a time.
+#[test]
+fn groups_of_small_parts_are_in_order() {
+    let run = || {
+        let work = Doubling { more: 60, ..Doubling::default() };
+        let mut machine = InOrder::of(work, Vec::new());
+        drive(&mut machine, 2, &mut Unwatched).unwrap();
+        assert_eq!(*machine.sum(), doubled(PARTS + 60));
+        assert_eq!(machine.work().begun.load(Ordering::Relaxed), PARTS + 60);
+        let work = Doubling { more: 60, refused: 40, ..Doubling::default() };
+        let mut machine = InOrder::of(work, Vec::new());
+        drive(&mut machine, 2, &mut Unwatched).unwrap_err();
+        assert_eq!(*machine.sum(), doubled(40));
+    };
+    shuttle::check_random(run, SCHEDULES);
 }
 
 #[test]
