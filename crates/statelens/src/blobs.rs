@@ -1,4 +1,5 @@
-//! Files in the cache of the Hugging Face Hub's client, which are named after their contents.
+//! Files of the Hugging Face Hub, compared with the hashes that the Hub lists: those in the cache of its
+//! client, which are named after their contents, and those that are fetched.
 
 use std::sync::Arc;
 
@@ -8,70 +9,123 @@ use statelens_checkpoint::{Error, Progress, ReadAt as _, Result};
 use statelens_compare::verify::{Problem, Trouble, VerificationReport};
 
 use crate::files::FileSource;
-use crate::remote::blob_hash;
+use crate::remote::{Hashing, blob_hash};
 
 /// Bytes that are hashed at a time.
 const BUFFER: usize = 1 << 20;
 
-/// The kinds of names in the report.
+/// The kinds of hashes in the report.
 const KINDS: [&str; 2] = ["SHA-256 of whole files", "git hashes of whole files"];
 
-/// Compares the files that the checkpoint was read from with their names in the cache, and adds the
-/// result to the report: `sources` are all of its files, or `cached` those of a remote checkpoint that
-/// were not fetched. Does nothing for files that are not in such a cache.
+/// Compares the files that the checkpoint was read from with their hashes, and adds the result to the
+/// report: `sources` are its files on disk, of which those in a cache have hashes, and `hub` those of
+/// a repository that is not in the cache, or only in part.
 pub(crate) fn check(
     sources: &[Arc<FileSource>],
-    cached: &[Arc<FileSource>],
+    hub: Option<&Hashing<'_>>,
     report: &mut VerificationReport,
     progress: &mut dyn Progress,
 ) -> Result<()> {
+    let hub = hub.map(|hashing| hashing.0);
+    let cached = hub.map_or(&[][..], |hub| &hub.cached);
     let used = sources.iter().chain(cached).filter(|source| source.is_open());
     let used: Vec<&Arc<FileSource>> = used.collect();
     let named: Vec<(&Arc<FileSource>, String)> =
         used.iter().filter_map(|source| Some((*source, blob_hash(source.path())?))).collect();
-    let total = named.iter().fold(0u64, |sum, (source, _)| sum.saturating_add(source.len()));
+    let fetched = hub.map_or(&[][..], |hub| &hub.fetched).iter().filter(|file| file.is_read());
+    // Files without a hash are not compared.
+    let (fetched, others): (Vec<_>, Vec<_>) = fetched.partition(|file| file.expected().is_some());
+    let lens = named.iter().map(|(source, _)| source.len());
+    let total = lens.chain(fetched.iter().map(|file| file.left())).fold(0, u64::saturating_add);
     let mut done = 0;
+    let mut advance = |bytes| {
+        done += bytes;
+        progress.report(done, total)
+    };
     let mut counts = [0, 0];
-    for (source, name) in &named {
-        let found = hash(source, name.len() == 64, &mut |bytes| {
-            done += bytes;
-            progress.report(done, total)
-        })?;
-        counts[usize::from(name.len() != 64)] += 1;
-        if found == *name {
-            continue;
+    let mut compare = |file: String, text: &str, expected: &str, found: String| {
+        counts[usize::from(expected.len() != 64)] += 1;
+        if found != expected {
+            let (text, expected) = (text.to_owned(), expected.to_owned());
+            let (trouble, key) = (Trouble::Checksum, String::new());
+            let problem = Problem { trouble, key, file, offset: None, text, expected, found };
+            report.result.problems.push(problem);
         }
-        report.result.problems.push(Problem {
-            trouble: Trouble::Checksum,
-            key: String::new(),
-            file: crate::files::file_name(source.path()),
-            offset: None,
-            text: "the contents are not those that the file in the cache is named after".to_owned(),
-            expected: name.clone(),
-            found,
-        });
+    };
+    for (source, name) in &named {
+        let found = hash(source, name, &mut advance)?;
+        let text = "the contents are not those that the file in the cache is named after";
+        compare(crate::files::file_name(source.path()), text, name, found);
+    }
+    for file in &fetched {
+        let found = file.finish(&mut advance).map_err(|error| error.in_file(file.name()))?;
+        let text = "the contents are not those that the Hub lists for the file";
+        if let Some((expected, found)) = file.expected().zip(found) {
+            compare(file.name().to_owned(), text, expected, found);
+        }
     }
     for (kind, count) in KINDS.iter().zip(counts) {
         if count > 0 {
             report.result.checksums.push(((*kind).to_owned(), count));
         }
     }
-    // The hashes cover every byte of these files, but not of those that were fetched.
-    if cached.is_empty() && !named.is_empty() && named.len() == used.len() {
+    // The hashes cover every byte of these files.
+    let is_complete = others.is_empty() && hub.is_none_or(|hub| !hub.has_others);
+    if is_complete && named.len() == used.len() && named.len() + fetched.len() > 0 {
         report.result.unchecked_tensors = 0;
     }
     Ok(())
 }
 
-/// Returns the SHA-256 of a file, or the SHA-1 of it as a git object, in hexadecimal.
+/// The hash of a whole file.
+pub(crate) enum ContentHash {
+    /// SHA-256, as of files in LFS.
+    Sha256(Sha256),
+    /// SHA-1 of a git object.
+    Git(Sha1),
+}
+
+impl ContentHash {
+    /// Returns whether a text is a SHA-256, or the SHA-1 of a git object, in hexadecimal.
+    pub(crate) fn is_known(hash: &str) -> bool {
+        [40, 64].contains(&hash.len())
+            && hash.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
+    }
+
+    /// Creates a hash of the kind of `expected`, for a file of `len` bytes.
+    pub(crate) fn like(expected: &str, len: u64) -> Self {
+        match expected.len() {
+            64 => Self::Sha256(Sha256::new()),
+            _ => Self::Git(Sha1::new_with_prefix(format!("blob {len}\0"))),
+        }
+    }
+
+    /// Adds bytes.
+    pub(crate) fn update(&mut self, bytes: &[u8]) {
+        match self {
+            Self::Sha256(hash) => hash.update(bytes),
+            Self::Git(hash) => hash.update(bytes),
+        }
+    }
+
+    /// Returns the hash in hexadecimal.
+    pub(crate) fn hex(self) -> String {
+        let digits = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        match self {
+            Self::Sha256(hash) => digits(&hash.finalize()),
+            Self::Git(hash) => digits(&hash.finalize()),
+        }
+    }
+}
+
+/// Returns the hash of a file, of the kind of `expected`, in hexadecimal.
 fn hash(
     source: &FileSource,
-    is_sha256: bool,
+    expected: &str,
     progress: &mut dyn FnMut(u64) -> bool,
 ) -> Result<String> {
     let len = source.len();
-    let (mut sha256, mut sha1) = (Sha256::new(), Sha1::new());
-    sha1.update(format!("blob {len}\0"));
+    let mut hash = ContentHash::like(expected, len);
     let mut buffer = vec![0; BUFFER];
     let mut at = 0;
     while at < len {
@@ -79,17 +133,13 @@ fn hash(
         source
             .read_at(at, piece)
             .map_err(|error| error.in_file(source.path().display().to_string()))?;
-        match is_sha256 {
-            true => sha256.update(&*piece),
-            false => sha1.update(&*piece),
-        }
+        hash.update(piece);
         at += piece.len() as u64;
         if !progress(piece.len() as u64) {
             return Err(Error::cancelled());
         }
     }
-    let digits = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    Ok(if is_sha256 { digits(&sha256.finalize()) } else { digits(&sha1.finalize()) })
+    Ok(hash.hex())
 }
 
 #[cfg(test)]
@@ -103,12 +153,12 @@ mod tests {
         std::fs::write(&path, "hello\n").unwrap();
         let source = FileSource::new(&path).unwrap();
         // `sha256sum` and `git hash-object`.
-        for (is_sha256, expected) in [
-            (true, "5891b5b522d5df086d0ff0b110fbd9d21bb4fc7163af34d08286a2e846f6be03"),
-            (false, "ce013625030ba8dba906f756967f9e9ca394464a"),
+        for expected in [
+            "5891b5b522d5df086d0ff0b110fbd9d21bb4fc7163af34d08286a2e846f6be03",
+            "ce013625030ba8dba906f756967f9e9ca394464a",
         ] {
-            assert_eq!(hash(&source, is_sha256, &mut |_| true).unwrap(), expected);
+            assert_eq!(hash(&source, expected, &mut |_| true).unwrap(), expected);
         }
-        assert!(hash(&source, true, &mut |_| false).is_err());
+        assert!(hash(&source, "", &mut |_| false).is_err());
     }
 }

@@ -20,6 +20,8 @@ use statelens_quantised::QuantisedWeight;
 use statelens_remote::{Meter, MeteredCall};
 
 use crate::files::FileSource;
+#[cfg(feature = "http")]
+use crate::remote::HubSources;
 use crate::{Tensor, parallel};
 
 /// An open checkpoint: a state dict whose tensors are still in their files.
@@ -27,9 +29,9 @@ use crate::{Tensor, parallel};
 pub struct Checkpoint {
     inner: Arc<core::Checkpoint>,
     sources: Arc<[Arc<FileSource>]>,
-    /// The files of a remote checkpoint that are in the local cache.
+    /// The files of the Hub that the checkpoint is read from, unless all are in the local cache.
     #[cfg(feature = "http")]
-    cached: Arc<[Arc<FileSource>]>,
+    hub: Option<Arc<HubSources>>,
     /// The values by flat key, collected when the first is looked up.
     by_key: Arc<OnceLock<HashMap<String, Vec<ValueId>>>>,
     /// The meter of a remote checkpoint, if its limit is that of a call.
@@ -44,16 +46,16 @@ impl Checkpoint {
             inner: Arc::new(inner),
             sources,
             #[cfg(feature = "http")]
-            cached: Arc::default(),
+            hub: None,
             by_key,
             meter: None,
         }
     }
 
-    /// Sets the files of a remote checkpoint that are in the local cache.
+    /// Sets the files of the Hub that the checkpoint is read from.
     #[cfg(feature = "http")]
-    pub(crate) fn with_cached(self, cached: Vec<Arc<FileSource>>) -> Self {
-        Self { cached: cached.into(), ..self }
+    pub(crate) fn on_hub(self, sources: HubSources) -> Self {
+        Self { hub: Some(Arc::new(sources)), ..self }
     }
 
     /// Limits each call that reads the checkpoint, by the meter with which it was opened.
@@ -225,11 +227,13 @@ impl Checkpoint {
         self.check_size("reading all values")?;
         let checks = statelens_formats::checks(&self.inner, self.inner.files.limits())?;
         self.inner.room(600)?;
+        #[cfg(feature = "http")]
+        let hashing = self.hub.as_ref().map(|hub| hub.hashing());
         let mut verification = Verification::new(self.inner.clone(), checks, manifest.is_some());
         parallel::drive(&mut verification, self.workers(), progress)?;
         let mut report = verification.into_report(manifest)?;
         #[cfg(feature = "http")]
-        crate::blobs::check(&self.sources, &self.cached, &mut report, progress)?;
+        crate::blobs::check(&self.sources, hashing.as_ref(), &mut report, progress)?;
         let faults = statelens_quantised::scale_faults(&self.inner, &|_| true, progress)?;
         // Those of blocks were found in the same pass as all values.
         report.result.scales.splice(0..0, faults);

@@ -262,9 +262,10 @@ impl SourceOpener {
         progress: &mut dyn Progress,
     ) -> Result<Checkpoint> {
         let Some(path) = found.on_disk.take() else {
-            let cached = std::mem::take(&mut found.cached);
+            let mut sources = std::mem::take(&mut found.sources);
+            sources.has_others = !self.with.is_empty();
             let opened = self.remote.gather_on_hub(found, &self.with, progress)?.1?;
-            return Ok(Checkpoint::from(opened).with_cached(cached));
+            return Ok(Checkpoint::from(opened).on_hub(sources));
         };
         let RemoteOpener { limits, scratch, .. } = &self.remote;
         let (with, listings) = (&self.with, &self.listings);

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 #[cfg(feature = "http")]
-pub(crate) use hub::{HubCheckpoint, blob_hash};
+pub(crate) use hub::{Hashing, HubCheckpoint, HubSources, blob_hash};
 use statelens_checkpoint::size_text;
 use statelens_checkpoint::{
     Advice, Checkpoint, Error, FileSet, Limits, Plan, Progress, ReadAt, Result, Scratch, Segment,

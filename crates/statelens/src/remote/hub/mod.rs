@@ -3,12 +3,14 @@
 
 mod cache;
 mod client;
+mod hashed;
 mod repository;
 mod settings;
 
 use statelens_remote::hub::{HubLocation, is_commit};
 
 pub(crate) use cache::blob_hash;
+pub(crate) use hashed::{Hashing, HubSources};
 pub(crate) use repository::{HubCheckpoint, HubRepository};
 use settings::HubSettings;
 

@@ -13,6 +13,7 @@ use statelens_remote::{Meter, Streamed, Window};
 
 use super::cache::HubCache;
 use super::client::HubClient;
+use super::hashed::{HashedFile, HubSources};
 use super::settings::HubSettings;
 use crate::files::{self, FileSource};
 
@@ -54,8 +55,8 @@ pub(crate) struct HubCheckpoint {
     pub(crate) files: FileSet,
     /// The path of the main file, if all of its files are in the cache.
     pub(crate) on_disk: Option<PathBuf>,
-    /// The files that are in the cache.
-    pub(crate) cached: Vec<Arc<FileSource>>,
+    /// The files in the cache, and those to fetch.
+    pub(crate) sources: HubSources,
     /// Repository, revision and commit, by name.
     pub(crate) facts: Vec<(String, String)>,
 }
@@ -131,7 +132,7 @@ impl HubRepository {
     pub(crate) fn checkpoint(&self, path: &str, meter: &Arc<Meter>) -> Result<HubCheckpoint> {
         let named = self.location.with_path(path).to_string();
         let (folder, wanted) = self.place(path)?;
-        let (files, cached) = self.files(folder, meter)?;
+        let (files, sources) = self.files(folder, meter)?;
         let weights =
             |name: &str| name.split('/').count() <= MAX_DEPTH + 1 && is_named_as_weights(name);
         let mut found = sort_by_name(&files, &weights);
@@ -155,7 +156,7 @@ impl HubRepository {
             return Err(self.not_cached(&self.location.with_path(join(folder, &main))));
         };
         let on_disk = self.on_disk(folder, &main, set.as_ref());
-        Ok(HubCheckpoint { files: files.opened_at(id), on_disk, cached, facts: self.facts() })
+        Ok(HubCheckpoint { files: files.opened_at(id), on_disk, sources, facts: self.facts() })
     }
 
     /// Returns the files of a folder with their names relative to it, and the name of the file that
@@ -214,23 +215,25 @@ impl HubRepository {
         }
     }
 
-    /// Opens the files of a folder that are in the cache, or can be requested. Also returns those in
-    /// the cache.
-    fn files(&self, folder: &str, meter: &Arc<Meter>) -> Result<(FileSet, Vec<Arc<FileSource>>)> {
-        let (mut files, mut cached) = (FileSet::default(), Vec::new());
+    /// Opens the files of a folder that are in the cache, or can be requested. Also returns them with
+    /// their hashes.
+    fn files(&self, folder: &str, meter: &Arc<Meter>) -> Result<(FileSet, HubSources)> {
+        let mut files = FileSet::default();
+        let mut sources = HubSources::default();
         let window = Arc::new(Window::default());
         for (number, (name, file)) in self.listing.below(folder).take(MAX_FILES).enumerate() {
             if let Some(path) = self.held(file) {
                 let source = Arc::new(FileSource::new(&path)?);
-                cached.push(source.clone());
+                sources.cached.push(source.clone());
                 files.push(name, source);
             } else if let Some(source) = self.source(file, meter) {
-                let source = source?;
+                let source = Arc::new(HashedFile::new(source?, name));
+                sources.fetched.push(source.clone());
                 let streamed = Streamed::new(source.clone(), window.clone(), number);
                 files.push_remote(name, source, Some(Arc::new(streamed)));
             }
         }
-        Ok((files, cached))
+        Ok((files, sources))
     }
 
     /// Opens a file; `None` if it is not in the cache, and no request can be made.
