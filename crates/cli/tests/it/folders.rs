@@ -153,6 +153,110 @@ fn finds_defects_in_models_of_other_kinds() {
     }
 }
 
+/// Families whose sizes have names or orders of their own: whole, and with a number that differs.
+#[test]
+fn sizes_of_further_families_are_compared() {
+    let linear = [
+        in_layers("model.layers", &[("input_layernorm.weight", &[8]), ("mlp.x.weight", &[8, 8])]),
+        vec![
+            ("model.layers.0.self_attn.q_proj.weight".to_owned(), vec![8, 8]),
+            ("model.layers.0.self_attn.k_proj.weight".to_owned(), vec![4, 8]),
+            ("model.layers.0.self_attn.v_proj.weight".to_owned(), vec![4, 8]),
+            ("model.layers.0.self_attn.o_proj.weight".to_owned(), vec![8, 8]),
+            ("model.layers.1.self_attn.qkv_proj.weight".to_owned(), vec![24, 8]),
+            ("model.layers.1.self_attn.out_proj.weight".to_owned(), vec![8, 8]),
+            ("model.layers.2.self_attn.qkv_proj.weight".to_owned(), vec![24, 8]),
+            ("model.layers.2.self_attn.out_proj.weight".to_owned(), vec![8, 8]),
+        ],
+    ]
+    .concat();
+    let minimax = |types: Value| {
+        let mut config = serde_json::json!({
+            "num_hidden_layers": 3, "hidden_size": 8, "num_attention_heads": 4, "num_key_value_heads": 2,
+        });
+        let name = if types[0].is_string() { "layer_types" } else { "attn_type_list" };
+        config[name] = types;
+        config
+    };
+    let named =
+        minimax(serde_json::json!(["full_attention", "linear_attention", "linear_attention"]));
+    let granite = in_layers(
+        "model.layers",
+        &[
+            ("block_sparse_moe.input_linear.weight", &[4, 24, 8]),
+            ("block_sparse_moe.output_linear.weight", &[4, 8, 12]),
+            ("block_sparse_moe.router.layer.weight", &[4, 8]),
+            ("input_layernorm.weight", &[8]),
+        ],
+    );
+    let granitemoe = |experts: u64, size: u64| {
+        serde_json::json!({
+            "num_hidden_layers": 3, "hidden_size": 8, "num_local_experts": experts,
+            "intermediate_size": size,
+        })
+    };
+    let translator = [
+        in_layers("model.decoder.layers", &[("fc1.weight", &[12, 8]), ("fc2.weight", &[8, 12])]),
+        vec![
+            ("model.encoder.embed_tokens.weight".to_owned(), vec![40, 8]),
+            ("model.decoder.embed_tokens.weight".to_owned(), vec![50, 8]),
+        ],
+    ]
+    .concat();
+    let marian = |encoder: u64, decoder: u64| {
+        serde_json::json!({
+            "d_model": 8, "decoder_layers": 3, "vocab_size": encoder, "decoder_vocab_size": decoder,
+        })
+    };
+    let exaone = in_layers(
+        "transformer.h",
+        &[
+            ("mlp.c_fc_0.weight", &[12, 8]),
+            ("mlp.c_fc_1.weight", &[12, 8]),
+            ("mlp.c_proj.weight", &[8, 12]),
+            ("ln_1.weight", &[8]),
+        ],
+    );
+    let inner = |name: &str, size: u64| serde_json::json!({"num_hidden_layers": 3, name: size});
+    let mut windows = in_layers(
+        "vision_tower.layers",
+        &[
+            ("attn.rel_pos_h", &[7, 8]),
+            ("attn.qkv.weight", &[24, 8]),
+            ("norm.weight", &[8]),
+            ("norm.bias", &[8]),
+        ],
+    );
+    windows[0].1 = vec![27, 8];
+    for (what, tensors, config, rule, named) in [
+        ("linear attention", &linear, named, "", ""),
+        ("its numbers", &linear, minimax(serde_json::json!([1, 0, 0])), "", ""),
+        ("granitemoe", &granite, granitemoe(4, 12), "", ""),
+        ("more experts", &granite, granitemoe(8, 12), "config-shape", "num_local_experts"),
+        ("larger experts", &granite, granitemoe(4, 16), "config-feed-forward", "intermediate_size"),
+        ("two vocabularies", &translator, marian(40, 50), "", ""),
+        ("encoder", &translator, marian(48, 50), "config-vocabulary", "encoder.embed_tokens"),
+        ("decoder", &translator, marian(40, 58), "config-vocabulary", "decoder_vocab_size"),
+        ("exaone", &exaone, inner("intermediate_size", 12), "", ""),
+        (
+            "size of exaone",
+            &exaone,
+            inner("intermediate_size", 16),
+            "config-feed-forward",
+            "c_fc_0",
+        ),
+        ("a multiple", &exaone, inner("intermediate_multiple_size", 4), "", ""),
+        ("windows", &windows, serde_json::json!({}), "", ""),
+    ] {
+        let folder = made(tensors, &config);
+        let (_, report) = check(folder.path(), &[]);
+        let found = rules(&report, &["error", "warning"]);
+        let expected: Vec<&str> = [rule].into_iter().filter(|rule| !rule.is_empty()).collect();
+        assert_eq!(found, expected, "{what}: {report}");
+        assert!(report["findings"].to_string().contains(named), "{what}: {report}");
+    }
+}
+
 /// Files of ranks are checked as one checkpoint: each alone is never a model.
 #[test]
 fn checks_files_of_ranks_together() {

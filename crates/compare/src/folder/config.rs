@@ -133,8 +133,11 @@ impl Config {
     pub(super) fn layer_types(&self, layers: u64) -> Vec<String> {
         let names = ["layer_types", "layers_block_type", "attn_type_list", "block_configs"];
         let Some((_, list)) = self.value(&names) else { return Vec::new() };
-        let types: Vec<String> =
-            list.items().map(|one| one.text().unwrap_or("").to_owned()).collect();
+        let kind = |one: JsonValue<'_>| match (one.text(), one.number()) {
+            (Some(text), _) => text.to_owned(),
+            (None, number) => number.map(|number| number.to_string()).unwrap_or_default(),
+        };
+        let types: Vec<String> = list.items().map(kind).collect();
         match types.len() as u64 >= layers {
             true => types,
             false => Vec::new(),

@@ -36,12 +36,12 @@ const fn size(
     StatedSize { factors, within, end, at, dims }
 }
 
-const EXPERTS: Names = &["num_experts", "num_local_experts", "n_routed_experts"];
+const EXPERTS: Names = &["num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"];
 const MOE_SIZE: Names = &["moe_intermediate_size"];
 const POSITIONS: Names = &["max_position_embeddings", "n_positions"];
 
 /// Sizes of language models, by the names of Hugging Face.
-const SIZES: [StatedSize; 17] = [
+const SIZES: [StatedSize; 19] = [
     size(&[&["kv_lora_rank"]], "", "kv_a_layernorm.weight", 0, 1),
     size(&[&["kv_lora_rank"]], "", "kv_b_proj.weight", 1, 2),
     size(&[&["q_lora_rank"]], "", "q_a_layernorm.weight", 0, 1),
@@ -54,6 +54,8 @@ const SIZES: [StatedSize; 17] = [
     size(&[EXPERTS], "", "mlp.gate.weight", 0, 2),
     size(&[EXPERTS], "", "mlp.router.weight", 0, 2),
     size(&[EXPERTS], "", "block_sparse_moe.gate.weight", 0, 2),
+    size(&[EXPERTS], "", "block_sparse_moe.router.weight", 0, 2),
+    size(&[EXPERTS], "", "router.layer.weight", 0, 2),
     size(&[POSITIONS], "", "embeddings.position_embeddings.weight", 0, 2),
     size(&[POSITIONS], "", "wpe.weight", 0, 2),
     size(&[&["type_vocab_size"]], "", "token_type_embeddings.weight", 0, 2),

@@ -23,6 +23,10 @@ const OTHER_ATTENTION: [&str; 6] = [
     "block_configs",
 ];
 
+/// The number of linear attention in `attn_type_list` of MiniMax. Its projections have no heads of their
+/// own for keys and values.
+const LINEAR: &str = "0";
+
 pub(super) fn check(stacks: &Stacks<'_>, config: &Config, findings: &mut Findings<'_>) {
     if config.has(&OTHER_ATTENTION) {
         return;
@@ -53,7 +57,13 @@ pub(super) fn check(stacks: &Stacks<'_>, config: &Config, findings: &mut Finding
     else {
         return;
     };
-    let layers: Vec<&Layer<'_>> = stack.layers.values().collect();
+    let types = config.layer_types(stack.len());
+    let is_linear = |at: u64| {
+        let kind = usize::try_from(at).ok().and_then(|at| types.get(at));
+        kind.is_some_and(|kind| kind.contains("linear") || kind == LINEAR)
+    };
+    let layers = stack.layers.iter().filter(|(at, _)| !is_linear(**at));
+    let layers: Vec<&Layer<'_>> = layers.map(|(_, layer)| layer).collect();
     let keys = config.number(&KEY_HEADS);
     let query = |entry: &TensorEntry, rows: u64| {
         let expected = heads.1.saturating_mul(dim);

@@ -155,18 +155,20 @@ pub(super) fn check(
         extra(stack, findings);
         let groups = groups(stack, config);
         for group in &groups {
-            incomplete(stack, group, findings);
+            incomplete(stack, group, |_| true, findings);
             differences(stack, group, |_| true, findings);
         }
         // Layers with another kind of attention have the same feed-forward layers.
         let of_few = groups.iter().filter(|group| group.len() < MIN_GROUP).flatten().copied();
         let of_few: Group = of_few.collect::<BTreeSet<u64>>().into_iter().collect();
+        let is_feed_forward =
+            |rest: &str| ["mlp", "feed_forward", "block_sparse_moe"].contains(&module(rest));
         let is_common = |rest: &str| {
             let has = |at: &u64| stack.layers.get(at).is_some_and(|it| it.contains_key(rest));
-            ["mlp", "feed_forward", "block_sparse_moe"].contains(&module(rest))
-                && of_few.iter().all(has)
+            is_feed_forward(rest) && of_few.iter().all(has)
         };
         if groups.len() > 1 {
+            incomplete(stack, &of_few, is_feed_forward, findings);
             differences(stack, &of_few, is_common, findings);
         }
     }
@@ -252,15 +254,20 @@ const TRIPLES: [(&str, [&str; 2]); 4] = [
     ("down_proj", ["gate_proj", "up_proj"]),
 ];
 
-/// Reports tensors that a few layers lack.
-fn incomplete(stack: &Stack<'_>, group: &[u64], findings: &mut Findings<'_>) {
+/// Reports tensors that a few layers lack, if the rest of the key `is_compared`.
+fn incomplete(
+    stack: &Stack<'_>,
+    group: &[u64],
+    is_compared: impl Fn(&str) -> bool,
+    findings: &mut Findings<'_>,
+) {
     let layers: Vec<(u64, &Layer<'_>)> =
         group.iter().filter_map(|at| Some((*at, stack.layers.get(at)?))).collect();
     let mut lacking: BTreeMap<u64, BTreeSet<String>> = BTreeMap::new();
     let rests: BTreeSet<&str> = layers
         .iter()
         .flat_map(|(_, layer)| layer.keys().copied())
-        .filter(|rest| !is_of_expert(rest))
+        .filter(|rest| !is_of_expert(rest) && is_compared(rest))
         .collect();
     for rest in &rests {
         let without: Vec<_> =
@@ -298,7 +305,8 @@ fn incomplete(stack: &Stack<'_>, group: &[u64], findings: &mut Findings<'_>) {
     }
     for (at, layer) in &layers {
         for (third, [one, two]) in TRIPLES {
-            for rest in layer.keys().filter(|rest| !is_of_expert(rest)) {
+            let own = layer.keys().filter(|rest| !is_of_expert(rest) && is_compared(rest));
+            for rest in own {
                 let other = rest.replace(one, two);
                 let needed = rest.replace(one, third);
                 let is_pair =
@@ -310,7 +318,8 @@ fn incomplete(stack: &Stack<'_>, group: &[u64], findings: &mut Findings<'_>) {
         }
     }
     for (at, layer) in &layers {
-        for rest in layer.keys().filter(|rest| rest.ends_with("q_proj.weight")) {
+        let own = layer.keys().filter(|rest| is_compared(rest));
+        for rest in own.filter(|rest| rest.ends_with("q_proj.weight")) {
             let module = rest.strip_suffix("q_proj.weight").unwrap_or(rest);
             // Whatever else is in the module may be the projection of the output.
             let is_other = |own: &&str| {
@@ -365,7 +374,9 @@ fn differences(
         return;
     }
     let rests = layers.iter().flat_map(|(_, layer)| layer.keys().copied());
-    let rests: BTreeSet<&str> = rests.filter(|rest| is_compared(rest)).collect();
+    // Attention within windows has other tables of relative positions than global attention.
+    let is_table = |rest: &str| rest.contains("rel_pos");
+    let rests: BTreeSet<&str> = rests.filter(|rest| is_compared(rest) && !is_table(rest)).collect();
     let (mut shapes, mut dtypes): (BTreeMap<u64, Vec<Odd<'_>>>, BTreeMap<u64, Vec<Odd<'_>>>) =
         Default::default();
     for rest in rests {

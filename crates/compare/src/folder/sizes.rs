@@ -30,8 +30,13 @@ const EMBEDDINGS: [&str; 9] = [
 ];
 
 pub(super) const HIDDEN: [&str; 4] = ["hidden_size", "n_embd", "d_model", "dim"];
-const LAYERS: [&str; 4] = ["num_hidden_layers", "n_layer", "num_layers", "n_layers"];
+const LAYERS: [&str; 5] =
+    ["num_layers_per_stack", "num_hidden_layers", "n_layer", "num_layers", "n_layers"];
 const NEXT_TOKEN: [&str; 1] = ["num_nextn_predict_layers"];
+
+/// Names of the vocabulary and the embedding of a decoder that has its own.
+const DECODER_VOCABULARY: &str = "decoder_vocab_size";
+const DECODER_EMBEDDING: &str = "decoder.embed_tokens.weight";
 
 /// Fields by which the width of the embedding is not the hidden size.
 const OTHER_WIDTHS: [&str; 5] =
@@ -54,7 +59,7 @@ const PROJECTORS: [(&str, &[&str]); 6] = [
 ];
 
 /// Tensors of the feed-forward layers: the end of the key, and the dimension of their size.
-const FEED_FORWARD: [(&str, usize); 10] = [
+const FEED_FORWARD: [(&str, usize); 16] = [
     ("mlp.gate_proj.weight", 0),
     ("mlp.up_proj.weight", 0),
     ("mlp.down_proj.weight", 1),
@@ -64,6 +69,12 @@ const FEED_FORWARD: [(&str, usize); 10] = [
     ("intermediate.dense.weight", 0),
     ("mlp.gate_up_proj.weight", 0),
     ("DenseReluDense.wo.weight", 1),
+    ("mlp.c_fc_0.weight", 0),
+    ("mlp.c_fc_1.weight", 0),
+    ("feed_forward.gate_proj.weight", 0),
+    ("feed_forward.up_proj.weight", 0),
+    ("feed_forward.down_proj.weight", 1),
+    ("fc1.weight", 0),
     (EXPERT_OUTPUT, 1),
 ];
 
@@ -82,12 +93,16 @@ pub(super) fn check(
 ) {
     layers(set, stacks, config, findings);
     let embedding = embedding(set);
-    if let Some((file, entry)) = embedding {
-        embedding_sizes(file, entry, config, findings);
+    match embedding {
+        Some((file, entry)) => embedding_sizes(file, entry, config, findings),
+        None => two_vocabularies(set, config, findings),
+    }
+    if let Some((_, entry)) = embedding {
         head(set, entry, config, findings);
     }
     if let Some(stack) = stacks.main() {
         feed_forward(stack, config, findings);
+        experts(stack, config, findings);
     }
     dtype(set, config, findings);
     parts(set, config, findings);
@@ -252,11 +267,12 @@ fn other_count(
 
 fn embedding_sizes(file: &str, entry: &TensorEntry, config: &Config, findings: &mut Findings<'_>) {
     let (Some(rows), Some(columns)) = (entry.shape.first(), entry.shape.get(1)) else { return };
-    if let Some((field, vocabulary)) = config.number(&["vocab_size", "n_vocab"])
+    let of_decoder =
+        config.number(&[DECODER_VOCABULARY]).filter(|_| is_end(&entry.key, DECODER_EMBEDDING));
+    if let Some((field, vocabulary)) = of_decoder.or_else(|| config.number(&["vocab_size", "n_vocab"]))
         && vocabulary != *rows
         // Its embedding has rows for images after those of the vocabulary.
         && !config.model_type().contains("mllama")
-        && config.number(&["decoder_vocab_size"]).is_none_or(|(_, of_decoder)| of_decoder != *rows)
     {
         let text = format!(
             "`{field}` in {} is {}, and `{}` has {} rows",
@@ -332,7 +348,21 @@ fn head(set: &ShardSet, embedding: &TensorEntry, config: &Config, findings: &mut
     }
 }
 
-fn feed_forward(stack: &Stack<'_>, config: &Config, findings: &mut Findings<'_>) {
+/// Compares the embeddings of the two halves of a model whose vocabularies differ.
+fn two_vocabularies(set: &ShardSet, config: &Config, findings: &mut Findings<'_>) {
+    if !config.has(&[DECODER_VOCABULARY]) {
+        return;
+    }
+    for end in ["encoder.embed_tokens.weight", DECODER_EMBEDDING] {
+        if let Some((file, entry)) = set.tensors().find(|(_, entry)| is_end(&entry.key, end)) {
+            embedding_sizes(file, entry, config, findings);
+        }
+    }
+}
+
+/// Returns the sizes of feed-forward layers that the config states; empty if it states them in
+/// another way than as one number each.
+fn feed_forward_sizes(config: &Config) -> Vec<(String, u64)> {
     let words = ["intermediate", "ffn", "ff_dim", "n_inner", "d_ff", "mlp_dim", "feed_forward"];
     let mut fields: Vec<(String, u64)> = Vec::new();
     for section in config.sections() {
@@ -340,14 +370,21 @@ fn feed_forward(stack: &Stack<'_>, config: &Config, findings: &mut Findings<'_>)
             if words.iter().any(|word| name.contains(word)) {
                 match value.number() {
                     Some(0) => {}
+                    // A multiple of the hidden size.
+                    Some(_) if name.contains("multipl") => return Vec::new(),
                     Some(number) => fields.push((name, number)),
                     // A list has a size for each layer.
-                    None if value.items().next().is_some() => return,
+                    None if value.items().next().is_some() => return Vec::new(),
                     None => {}
                 }
             }
         }
     }
+    fields
+}
+
+fn feed_forward(stack: &Stack<'_>, config: &Config, findings: &mut Findings<'_>) {
+    let fields = feed_forward_sizes(config);
     let Some((field, size)) =
         fields.iter().find(|(name, _)| name == "intermediate_size").or(fields.first())
     else {
@@ -387,6 +424,40 @@ fn feed_forward(stack: &Stack<'_>, config: &Config, findings: &mut Findings<'_>)
             config.file(),
             grouped(*size),
             grouped(*found),
+            entry.key,
+            shape_text(&entry.shape)
+        );
+        findings.add_key(&CONFIG_FEED_FORWARD, file, &entry.key, text);
+    }
+}
+
+/// Compares the sizes with the experts of the layers. Families store them in either order of
+/// dimensions, and with the two projections of the input in one or in two, so each dimension has to
+/// be a number of the config, or twice one.
+fn experts(stack: &Stack<'_>, config: &Config, findings: &mut Findings<'_>) {
+    let names = ["moe_intermediate_size", "expert_ffn_hidden_size", "intermediate_size"];
+    let Some((field, size)) = config.number(&names).filter(|(_, size)| *size > 0) else { return };
+    let sections = config.sections();
+    let entries = sections.iter().flat_map(|section| section.entries());
+    let numbers: BTreeSet<u64> = entries.filter_map(|(_, value)| value.number()).collect();
+    let is_stated =
+        |dim: u64| numbers.contains(&dim) || dim.is_multiple_of(2) && numbers.contains(&(dim / 2));
+    // The size of single experts under their own field is one of the stated sizes.
+    let is_single = |rest: &str| field == "intermediate_size" && rest.ends_with("_proj.weight");
+    let is_expert = |rest: &str, entry: &TensorEntry| {
+        let is_of_experts = rest.contains(".experts.") || rest.starts_with("block_sparse_moe.");
+        let is_matrix = entry.shape.len() == 3 || entry.shape.len() == 2 && is_single(rest);
+        is_of_experts && is_matrix && FLOATS.contains(&entry.dtype.as_str())
+    };
+    let fits = |entry: &TensorEntry| entry.shape.iter().rev().take(2).all(|dim| is_stated(*dim));
+    let all = stack.layers.values().flatten().filter(|(rest, (_, entry))| is_expert(rest, entry));
+    let all: Vec<_> = all.map(|(_, found)| *found).collect();
+    let wrong: Vec<_> = all.iter().filter(|(_, entry)| !fits(entry)).collect();
+    if let Some((file, entry)) = wrong.first().filter(|_| wrong.len() * 2 > all.len()) {
+        let text = format!(
+            "`{field}` in {} is {}, and the experts have another size: `{}` is {}",
+            config.file(),
+            grouped(size),
             entry.key,
             shape_text(&entry.shape)
         );
