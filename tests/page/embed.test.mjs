@@ -1,10 +1,12 @@
 // The page in a frame of another page, which offers files: docs/embed.md.
 
 import assert from "node:assert/strict";
-import { readFileSync } from "node:fs";
+import { spawnSync } from "node:child_process";
+import { readFileSync, readdirSync } from "node:fs";
 import { createServer } from "node:http";
+import { join } from "node:path";
 import { after, before, test } from "node:test";
-import { becomes, fixture, launch, site } from "./harness.mjs";
+import { becomes, command, fixture, launch, site } from "./harness.mjs";
 
 const MEGABYTE = 1 << 20;
 
@@ -136,6 +138,21 @@ test("opens a set of files, at the one that is named, with a selection", async (
     await becomes(async () => (await said(page, "opened")).map(({ keys }) => keys), [2]);
     await becomes(async () => (await said(page, "selected")).at(-1)?.key, "two");
     await becomes(() => frame.locator(".insp .vals td").first().innerText(), "1.0");
+  });
+});
+
+test("checks offered files as a folder, by the rules of the command", async () => {
+  const folder = fixture("folders/config_heads");
+  const files = readdirSync(folder).map((name) => ({ name, bytes: readFileSync(join(folder, name)) }));
+  await embedded(files, async (page, frame) => {
+    await ready(page);
+    await page.evaluate(() => offer());
+    await frame.locator("#work .row").first().waitFor();
+    await frame.locator('[data-check="folder"]').first().click();
+    await becomes(() => frame.locator("#folder-verdict").getAttribute("data-whole"), "false");
+    const rules = await frame.locator(".foldercheck [data-rule]").evaluateAll((rows) => rows.map((row) => row.dataset.rule));
+    const { stdout } = spawnSync(command, ["check", folder, "--json"], { encoding: "utf8" });
+    assert.deepEqual(rules, JSON.parse(stdout).findings.map(({ rule }) => rule));
   });
 });
 

@@ -2,7 +2,9 @@
 
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
-import { readdirSync } from "node:fs";
+import { copyFileSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { accessibility, choosing, command, fixture, launch, withPage } from "./harness.mjs";
 
@@ -99,4 +101,21 @@ test("the table is accessible, and fits a phone", async () => {
       { viewport: { width, height: 800 }, colorScheme },
     );
   }
+});
+
+test("a run folder can be checked", async () => {
+  const folder = mkdtempSync(join(tmpdir(), "statelens-run-"));
+  for (const step of [100, 200]) copyFileSync(fixture("torch/zip_module_state_dict.pt"), join(folder, `checkpoint_${step}.pt`));
+  writeFileSync(join(folder, "config.json"), "not JSON");
+  await withPage(browser, async (page) => {
+    const chooser = await choosing(page, () => page.keyboard.press("Shift+O"));
+    await chooser.setFiles(folder);
+    await page.waitForSelector("#run .row");
+    await show(page);
+    const { stdout } = spawnSync(command, ["check", folder, "--json"], { encoding: "utf8" });
+    const expected = JSON.parse(stdout).findings.map(({ level, rule, file, key }) => ({ level, rule, file, key }));
+    assert.ok(expected.some(({ rule }) => rule === "config-broken"), stdout);
+    assert.deepEqual(await rows(page), expected);
+  });
+  rmSync(folder, { recursive: true });
 });

@@ -1,5 +1,7 @@
 //! The check of a folder or a repository: its button, and the sheet with the findings as a table.
 
+use std::rc::Rc;
+
 use statelens_checkpoint::{Grade, counted, visible};
 use statelens_compare::folder::{FolderReport, Level, RuleFinding};
 use statelens_remote::hub::{Endpoint, HubLocation};
@@ -9,7 +11,7 @@ use yew::prelude::*;
 
 use crate::folder_check::message::FolderCheckRequest;
 use crate::open::page::address::hub_token;
-use crate::page::drop::save_text;
+use crate::page::drop::{DroppedFile, save_text};
 use crate::page::error::error_body;
 use crate::page::marks::{prose, severity, tick_icon};
 use crate::page::model::actor::Actor;
@@ -39,20 +41,28 @@ impl TaskSlot for FolderReport {
 fn can_check(model: &PageModel) -> bool {
     match &model.address {
         Some(address) => HubLocation::is_hub(address, &Endpoint::default()),
-        None => model.files.len() > 1,
+        None => files(model).len() > 1,
+    }
+}
+
+/// Returns the files of the folder: those of the run that is shown, or of the open checkpoint.
+fn files(model: &PageModel) -> &Rc<Vec<DroppedFile>> {
+    match (model.screen, &model.run) {
+        (Screen::Run, Some(run)) => &run.files,
+        _ => &model.files,
     }
 }
 
 fn start(model: &PageModel, actor: &Actor) {
     let address = model.address.as_ref().map(ToString::to_string).unwrap_or_default();
     let request = FolderCheckRequest {
-        files: model.files.iter().map(|dropped| dropped.name.clone()).collect(),
+        files: files(model).iter().map(|dropped| dropped.name.clone()).collect(),
         token: hub_token(&address),
         address,
         agreed: model.agreed,
     };
     let handles: js_sys::Array =
-        model.files.iter().map(|dropped| JsValue::from(dropped.file.clone())).collect();
+        files(model).iter().map(|dropped| JsValue::from(dropped.file.clone())).collect();
     actor.update(|model| model.folder_check = Task::started());
     let task = ToWorker::Start(TaskRequest::CheckFolder(request));
     actor.bridge.post_with(&task, &handles, &JsValue::UNDEFINED);

@@ -1,9 +1,10 @@
 //! Checks a folder or a repository by the rules of `statelens check`.
 
+use std::rc::Rc;
+
 use statelens_checkpoint::{Limits, Result, Unwatched};
 use statelens_compare::folder::{FolderReport, RuleLevels, check_folder};
 use wasm_bindgen::JsValue;
-use web_sys::File;
 
 use crate::folder_check::message::FolderCheckRequest;
 use crate::open::message::FileName;
@@ -16,10 +17,17 @@ use crate::worker::session::SharedSession;
 use crate::worker::sources::Sources;
 
 /// Begins the check.
-pub(crate) fn start(_: &SharedSession, job: Job, request: FolderCheckRequest, data: &JsValue) {
-    let handles = files_of(data);
+pub(crate) fn start(
+    session: &SharedSession,
+    job: Job,
+    request: FolderCheckRequest,
+    data: &JsValue,
+) {
+    // Those of an embedding page came with the request to open them.
+    let offered = session.borrow_mut().kept(|offered: &mut Option<Rc<Sources>>| offered.clone());
+    let sources = offered.unwrap_or_else(|| Rc::new(Sources::from_disk(files_of(data))));
     job.clone().spawn(async move {
-        let reply = match check(request, handles, &job).await {
+        let reply = match check(request, &sources, &job).await {
             Ok(report) => FromWorker::Done(Box::new(report).into()),
             Err(error) => FromWorker::Failed(job.kind(), text::failure(&error)),
         };
@@ -27,12 +35,12 @@ pub(crate) fn start(_: &SharedSession, job: Job, request: FolderCheckRequest, da
     });
 }
 
-async fn check(request: FolderCheckRequest, files: Vec<File>, job: &Job) -> Result<FolderReport> {
+async fn check(request: FolderCheckRequest, sources: &Sources, job: &Job) -> Result<FolderReport> {
     let (levels, limits) = (RuleLevels::default(), Limits::default());
     let found = HubRepository::find(&request.address, &request.token, job).await?;
     let (files, only) = match &found {
         Some(repository) => repository.folder(request.agreed.follow, job)?,
-        None => (Sources::from_disk(files).set(&within_folder(request.files)), None),
+        None => (sources.set(&within_folder(request.files)), None),
     };
     check_folder(&files, only, &levels, &limits, &mut Unwatched)
 }

@@ -157,7 +157,9 @@ fn screen(model: &UseReducerHandle<PageModel>, actor: &Actor) -> Html {
     let work = model.work.clone();
     match (model.screen, work) {
         (Screen::Run, _) => match &model.run {
-            Some(view) => html! { <RunScreen view={view.clone()} tab={model.tab} /> },
+            Some(view) => {
+                html! { <RunScreen view={view.clone()} tab={model.tab} check={folder_check::page::button(model, actor, "btn only-l")} /> }
+            }
             None => html! {},
         },
         (Screen::Compare, work) => match &model.compare {

@@ -26,6 +26,7 @@ use crate::page::model::{PageModel, Screen};
 use crate::protocol::ToWorker;
 use crate::run_folder::model::RunView;
 use crate::run_folder::state::{find, place_of, sort};
+use crate::state::task::Task;
 
 /// Shows the run folder found among dropped files. Returns the files in `Err` if there is no run
 /// folder.
@@ -171,7 +172,7 @@ impl PageModel {
         self.dragged = None;
         self.sheet = None;
         self.work = None;
-        self.compare = None;
+        (self.compare, self.folder_check) = (None, Task::Idle);
         (self.address, self.fetched) = (None, None);
         self.reset();
         self.error = None;

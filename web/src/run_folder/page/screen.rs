@@ -31,6 +31,8 @@ pub struct RunProps {
     pub view: Rc<RunView>,
     /// The pane that a small screen shows.
     pub tab: Tab,
+    /// The button that checks the folder.
+    pub check: Html,
 }
 
 /// Description of the checkpoint that the trainer would load by itself.
@@ -69,7 +71,7 @@ pub fn RunScreen(props: &RunProps) -> Html {
     let pane = if props.tab == Tab::Tensor { "v-insp" } else { "v-keys" };
     html! {
         <main class={classes(&["app", "ws", "run", when(!has_timestamps(view), "undated"), when(props.tab == Tab::Tree, "v-chart")])} id="run">
-            { top(&actor, view) }
+            { top(&actor, view, &props.check) }
             <div class="tops"><Timeline view={view.clone()} /><ValuesSection view={view.clone()} /></div>
             { tabs(&actor, props.tab, &[(Tab::Keys, "Files"), (Tab::Tree, "Chart"), (Tab::Tensor, "Details")]) }
             <div class={classes(&["cols", pane])}>
@@ -114,7 +116,7 @@ fn has_timestamps(view: &RunView) -> bool {
     view.sorted.run.entries.iter().any(|entry| timestamp(entry).is_some())
 }
 
-fn top(actor: &Actor, view: &Rc<RunView>) -> Html {
+fn top(actor: &Actor, view: &Rc<RunView>, check: &Html) -> Html {
     let on = |act: fn(&Rc<RunView>, &Actor)| {
         let view = view.clone();
         actor.on(move |actor, _: MouseEvent| act(&view, actor))
@@ -155,6 +157,7 @@ fn top(actor: &Actor, view: &Rc<RunView>) -> Html {
                 <span class="always"><b>{ fmt::bytes(bytes) }</b></span>
             </span>
             <span class="acts">
+                { check.clone() }
                 <button class="btn only-l" id="save-list" onclick={save} disabled={json.is_none()} title="JSON, as printed by `statelens runs --json`">{ "Save list" }</button>
                 <button class="btn" id="compare-two" aria-pressed={view.marked.is_some().to_string()} disabled={!view.can_open()}
                     onclick={on(|view, actor| { super::compare_two(view, actor); })}>{ compare }{ cap("D") }</button>
