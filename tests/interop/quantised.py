@@ -3,8 +3,9 @@
     python quantised.py --statelens BINARY --work FOLDER [--only TEXT]
 
 Makes a small Llama in each scheme that transformers runs on a CPU. Needs torch and transformers; a scheme whose library
-is missing (bitsandbytes, compressed-tensors, torchao) is skipped and counted. The exit status is 1 if logits differ by
-more than the tolerance of the dtype.
+is missing (bitsandbytes, compressed-tensors, torchao, optimum-quanto) is skipped and counted. The kernels of GPTQ and
+AWQ need a GPU, so their logits are those of weights that this script unpacks with the formulas of AutoGPTQ and AutoAWQ.
+The exit status is 1 if logits differ by more than the tolerance of the dtype.
 """
 
 import argparse
@@ -41,8 +42,11 @@ def dense(folder, dtype, experts=False):
     return folder
 
 
-def logits(folder, dtype, **how):
-    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, device_map="cpu", **how).eval()
+def logits(folder, dtype, loader=None, **how):
+    if loader:
+        model = loader(folder).eval()
+    else:
+        model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, device_map="cpu", **how).eval()
     with torch.no_grad():
         return model(torch.arange(48).reshape(2, 24)).logits.float()
 
@@ -146,9 +150,79 @@ def torchao(work, dtype):
     return work / "quantised", {}
 
 
+def bnb_int8(work, dtype):
+    return bitsandbytes(work, dtype, load_in_8bit=True)
+
+
+def quanto(work, dtype, bits):
+    from optimum.quanto import QuantizedModelForCausalLM, qint2, qint4, qint8
+
+    model = transformers.AutoModelForCausalLM.from_pretrained(dense(work / "dense", dtype), dtype=dtype)
+    qtype = {2: qint2, 4: qint4, 8: qint8}[bits]
+    model = QuantizedModelForCausalLM.quantize(model, weights=qtype, exclude="lm_head")
+    model.save_pretrained(work / "quantised")
+    return work / "quantised", {"loader": QuantizedModelForCausalLM.from_pretrained}
+
+
+def in_words(codes, bits=4):
+    """Packs the last dimension into words of 32 bits, the first code lowest."""
+    shifts = torch.arange(0, 32, bits, dtype=torch.int64)
+    words = (codes.to(torch.int64).unflatten(-1, (-1, 32 // bits)) << shifts).sum(-1)
+    return (words - (words >> 31 << 32)).to(torch.int32)
+
+
+def grouped(tensor, dtype, group=32):
+    """Returns codes of 4 bits, zero points and scales of groups of inputs; all have the inputs first."""
+    groups = tensor.float().t().unflatten(0, (-1, group))
+    low, high = groups.amin(1).clamp(max=0), groups.amax(1).clamp(min=0)
+    scales = ((high - low) / 15).to(dtype)
+    zeros = (-low / scales.float()).round().clamp(1, 15)
+    codes = (groups / scales.float()[:, None] + zeros[:, None]).round().clamp(0, 15)
+    return codes.flatten(0, 1), zeros, scales
+
+
+# The columns of the eight codes of a word of AWQ, the lowest first.
+AWQ_ORDER = [0, 2, 4, 6, 1, 3, 5, 7]
+
+
+def by_formula(work, dtype, scheme):
+    """Writes the packed model, and one with weights of the formula `(code - zero point) * scale`."""
+    values = {}
+
+    def change(key, tensor):
+        codes, zeros, scales = grouped(tensor, dtype)
+        wide = lambda of: of.float().repeat_interleave(32, 0)  # noqa: E731
+        values[key] = ((codes - wide(zeros)) * wide(scales)).t().contiguous()
+        module = key.removesuffix(".weight")
+        if scheme == "awq":
+            mixed = lambda of: of.unflatten(-1, (-1, 8))[..., AWQ_ORDER].flatten(-2)  # noqa: E731
+            parts = {"qweight": in_words(mixed(codes)), "qzeros": in_words(mixed(zeros))}
+        else:
+            parts = {"qweight": in_words(codes.t()).t().contiguous(), "qzeros": in_words(zeros - 1)}
+            parts["g_idx"] = torch.arange(len(codes), dtype=torch.int32) // 32
+        return {f"{module}.{name}": part for name, part in (parts | {"scales": scales}).items()}
+
+    settings = {
+        "awq": {"quant_method": "awq", "version": "gemm", "bits": 4, "group_size": 32, "zero_point": True},
+        "gptq": {"quant_method": "gptq", "bits": 4, "group_size": 32, "sym": False, "checkpoint_format": "gptq"},
+    }[scheme]
+    source = rewritten(work, dtype, change, settings)
+    model = transformers.AutoModelForCausalLM.from_pretrained(work / "dense", dtype=dtype)
+    missing = set(values) - set(dict(model.named_parameters()))
+    assert values and not missing, missing
+    model.load_state_dict({key: value.to(dtype) for key, value in values.items()}, strict=False)
+    return source, {"loader": lambda *_, **__: model}
+
+
 SCHEMES = {
     "bitsandbytes nf4": (nf4, "bitsandbytes"),
     "bitsandbytes fp4, nested": (fp4_nested, "bitsandbytes"),
+    "bitsandbytes int8": (bnb_int8, "bitsandbytes"),
+    "GPTQ": (lambda work, dtype: by_formula(work, dtype, "gptq"), "torch"),
+    "AWQ": (lambda work, dtype: by_formula(work, dtype, "awq"), "torch"),
+    "quanto, 2 bits": (lambda work, dtype: quanto(work, dtype, 2), "optimum.quanto"),
+    "quanto, 4 bits": (lambda work, dtype: quanto(work, dtype, 4), "optimum.quanto"),
+    "quanto, 8 bits": (lambda work, dtype: quanto(work, dtype, 8), "optimum.quanto"),
     "torchao int8": (torchao, "torchao"),
     "FP8 in squares": (fp8_blocks, "transformers"),
     "MXFP4 of gpt-oss": (mxfp4, "transformers"),
