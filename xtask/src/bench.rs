@@ -57,7 +57,8 @@ pub(crate) enum Benchmark {
     Families,
     /// Statistics of 2 GB, compared with numpy.
     Values,
-    /// Quantised weights of 256 MB each, compared with gguf's code and with dense ones.
+    /// Quantised weights, compared with the code of gguf and candle and with dense ones;
+    /// STATELENS_BENCH_GB is the size of the model.
     Quantised,
     /// The search for code in 1 GiB of weights.
     Scan,
@@ -289,7 +290,8 @@ impl Bench {
         let printed = shell::output(&mut shell::command(casts)).context("casts failed")?;
         for line in printed.lines() {
             if let [from, to, rate] = line.split(' ').collect::<Vec<_>>()[..] {
-                table.rate(&format!("{from} -> {to}"), rate, "300 million values/s and core");
+                let rate = format!("{rate} million/s");
+                table.rate(&format!("{from} -> {to}"), &rate, "300 million values/s and core");
             }
         }
         Ok(())
@@ -604,7 +606,7 @@ impl ResultTable {
     /// Adds a row that only has a rate, in millions of values per second.
     fn rate(&mut self, what: &str, rate: &str, wanted: &str) {
         let mut row = [const { String::new() }; 7];
-        (row[0], row[5], row[6]) = (what.into(), format!("{rate} million/s"), wanted.into());
+        (row[0], row[5], row[6]) = (what.into(), rate.into(), wanted.into());
         println!("{}", row.join("  "));
         self.rows.push(row);
     }
