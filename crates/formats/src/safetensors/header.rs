@@ -39,6 +39,10 @@ pub(super) struct TensorInfo {
 /// The maximum nesting of containers: the JSON parser of the reference library refuses level 128.
 const MAX_DEPTH: usize = 127;
 
+/// Bytes of the header for each tensor: about as few as an entry with a short name has. The map has
+/// room for this number of tensors at first, since it hashes all names again when it grows.
+const BYTES_PER_TENSOR: usize = 100;
+
 /// Number of tensors between two progress reports.
 const REPORT: u64 = 4_096;
 
@@ -80,6 +84,7 @@ impl Header {
         let mut parser = Parser::strict(&text, MAX_DEPTH);
         let places = HashMap::new();
         let mut header = Self { metadata, tensors, places, data, there, findings };
+        try_alloc::make_room_in_map(&mut header.places, text.len() / BYTES_PER_TENSOR)?;
         header
             .parse(&mut parser, limits, progress)
             .map_err(|error| error.context("the header").at(8))?;

@@ -122,7 +122,13 @@ impl<'a> Join<'a> {
                 DictKey::Str(text) => text.clone(),
                 key => key.to_string().into(),
             };
-            let place = self.places.and_then(|places| places.get(&text)).copied().unwrap_or(NONE);
+            let listed = self.places.and_then(|places| places.get_key_value(&text));
+            let place = listed.map_or(NONE, |(_, place)| *place);
+            let key = match (key, listed) {
+                // One text is enough for the key and the index: a set may have half a million.
+                (DictKey::Str(_), Some((listed, _))) => DictKey::Str(listed.clone()),
+                (key, _) => key,
+            };
             let known = match place {
                 NONE => self.by_key.get(&text).copied(),
                 place => self.placed.get(place as usize).copied().filter(|at| *at != NONE),

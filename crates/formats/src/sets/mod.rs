@@ -89,8 +89,11 @@ fn sort_where(files: &FileSet, is_claimed: &dyn Fn(FileId) -> bool) -> Vec<Check
     }
     let mut left: HashSet<&str> = names.all.into_iter().collect();
     for set in &mut found {
-        let named = sharded::named(files, &set.main).into_iter();
-        set.members.extend(named.filter(|name| left.remove(name.as_str())));
+        // Most sets have no shards but those that are numbered like the index, which is then not read.
+        if left.iter().any(|name| sharded::may_be_named(&set.main, name)) {
+            let named = sharded::named(files, &set.main).into_iter();
+            set.members.extend(named.filter(|name| left.remove(name.as_str())));
+        }
         order::natural(&mut set.members);
     }
     found.extend(tensorflow_v1_whole(files, &mut left));

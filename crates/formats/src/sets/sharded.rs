@@ -334,6 +334,13 @@ pub(super) fn find(names: &UnclaimedNames<'_>) -> Vec<CheckpointFiles> {
     sets
 }
 
+/// Returns whether the content of an index may name this file. Shards can have any name, but those in
+/// an index have an extension of a format that is split into shards.
+pub(super) fn may_be_named(index: &str, name: &str) -> bool {
+    let is_shard = || extensions().any(|extension| has_extension(name, extension));
+    is_index(index) && name.starts_with(folder(index)) && is_shard()
+}
+
 /// Returns the names of the files in an index; empty if it can't be read as an index.
 pub(super) fn named(files: &FileSet, name: &str) -> Vec<String> {
     let index = files.find(name).filter(|_| is_index(name));
@@ -560,6 +567,10 @@ impl ShardIndex {
             parser.skip().and_then(|()| parser.end()).map_err(cut)?;
             return Ok(false);
         }
+        if keyed {
+            // A map that grows hashes all of its keys again.
+            try_alloc::make_room_in_map(&mut self.places, text.len() / BYTES_PER_KEY)?;
+        }
         let (mut first, mut is_index) = (true, false);
         parser.object().map_err(cut)?;
         while let Some(name) = parser.entry(&mut first).map_err(cut)? {
@@ -737,6 +748,9 @@ impl ShardIndex {
         Ok(())
     }
 }
+
+/// Bytes of an index for each key: about as few as an entry with a short key has.
+const BYTES_PER_KEY: usize = 80;
 
 /// The maximum number of the index's metadata entries that are shown.
 const MAX_FACTS: usize = 16;

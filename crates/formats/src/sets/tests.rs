@@ -9,6 +9,7 @@ use statelens_checkpoint::{
 };
 
 use super::sort;
+use crate::counted::CountedFile;
 
 /// Returns a set of files in memory, the first of them the main file.
 fn files(named: &[(&str, &[u8])]) -> FileSet {
@@ -137,6 +138,23 @@ fn index_determines_the_order_of_keys() {
         assert_eq!(keys(&checkpoint), ["c", "a", "b", "d"], "{}", named[0].0);
         assert!(checkpoint.format.facts.contains(&("Index: total_size".into(), "12".into())));
     }
+}
+
+#[test]
+fn reads_an_index_only_for_files_that_it_may_name() {
+    let index = Arc::new(CountedFile::new(INDEX.into()));
+    let sorted = |other: &str| {
+        let mut files = FileSet::default();
+        files.push("x.bin.index.json", index.clone());
+        for name in ["x-00001-of-00002.bin", "x-00002-of-00002.bin", "config.json", other] {
+            files.push(name, Arc::new(Memory::from(Vec::new())));
+        }
+        sort(&files)
+    };
+    assert_eq!(sorted("tokenizer.model")[0].members.len(), 3);
+    assert_eq!(index.bytes_read(), 0);
+    sorted("extra.bin");
+    assert!(index.bytes_read() > 0);
 }
 
 #[test]
