@@ -1,5 +1,7 @@
 //! Numbers, shapes and lists for display.
 
+use std::fmt::Write as _;
+
 /// Formats `1234567` as `1,234,567`.
 pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
@@ -40,8 +42,14 @@ pub fn has_word(words: &str, word: &str) -> bool {
 
 /// Formats a shape like torch: `[2, 3]`; `[]` for a scalar.
 pub fn shape_text(shape: &[u64]) -> String {
-    let dims: Vec<String> = shape.iter().map(u64::to_string).collect();
-    format!("[{}]", dims.join(", "))
+    let mut text = String::from("[");
+    for (at, dim) in shape.iter().enumerate() {
+        text.push_str(if at > 0 { ", " } else { "" });
+        // Writing to a string can't fail.
+        let _ = write!(text, "{dim}");
+    }
+    text.push(']');
+    text
 }
 
 /// Capitalises the first letter, unless the first word is a name: it contains a dot, a slash, an

@@ -16,6 +16,11 @@ pub fn make_room<T>(vec: &mut Vec<T>, more: u64) -> Result<()> {
     vec.try_reserve(size).map_err(|_| no_room(bytes))
 }
 
+/// Reserves room for `more` bytes in a text.
+pub fn make_room_in_text(text: &mut String, more: usize) -> Result<()> {
+    text.try_reserve(more).map_err(|_| no_room(more as u64))
+}
+
 /// Returns `len` zero bytes.
 pub fn zeros(len: u64) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();

@@ -1,6 +1,7 @@
 //! Standard output: buffered, and silent once its reader has closed it; or what takes its place for
 //! a program that runs the command as a function.
 
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::io::{self, Write};
 
@@ -180,35 +181,63 @@ fn width_of(cell: &str) -> usize {
 }
 
 /// A table. Each column is as wide as its widest cell; the last one is not padded.
+///
+/// All cells are in one text, since a table may have fifty thousand rows.
 pub(crate) struct TextTable {
     right: Vec<bool>,
-    rows: Vec<Vec<String>>,
+    /// The widths of the columns so far. A very long key must not push every other column off the
+    /// screen, so each is at most [`MAX_WIDTH`].
+    widths: Vec<usize>,
+    /// The cells, row by row; the first row has the headings.
+    text: String,
+    /// The ends of the cells in `text`.
+    ends: Vec<usize>,
     /// Set if there was not enough memory for all rows.
     lack: Option<Error>,
 }
 
+/// The maximum width of a column, in characters.
+const MAX_WIDTH: usize = 60;
+
 impl TextTable {
     /// Sets the headings; a `>` in front aligns the column to the right.
     pub(crate) fn new(heads: &[&str]) -> Self {
-        let right = heads.iter().map(|head| head.starts_with('>')).collect();
-        let heads = heads.iter().map(|head| head.trim_start_matches('>').to_owned()).collect();
-        Self { right, rows: vec![heads], lack: None }
+        let right: Vec<bool> = heads.iter().map(|head| head.starts_with('>')).collect();
+        let widths = vec![0; right.len()];
+        let mut table = Self { right, widths, text: String::new(), ends: Vec::new(), lack: None };
+        table.row(heads.iter().map(|head| head.trim_start_matches('>')));
+        table
     }
 
-    /// Adds a row; control characters are made visible. If memory runs out, printing fails.
-    pub(crate) fn row(&mut self, cells: Vec<String>) {
+    /// Adds a row; control characters are made visible, and missing cells are empty. If memory runs
+    /// out, printing fails.
+    pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = impl AsRef<str>>) {
         if self.lack.is_none() {
-            let is_plain = |cell: &str| cell.bytes().all(|byte| matches!(byte, b' '..=b'~'));
-            let shown = |cell: String| if is_plain(&cell) { cell } else { visible(&cell) };
-            let row = cells.into_iter().map(shown).collect();
-            self.lack = try_alloc::push(&mut self.rows, row).err();
+            self.lack = self.add(cells).err();
         }
+    }
+
+    fn add(&mut self, cells: impl IntoIterator<Item = impl AsRef<str>>) -> Result<(), Error> {
+        let is_plain = |cell: &str| cell.bytes().all(|byte| matches!(byte, b' '..=b'~'));
+        let mut cells = cells.into_iter();
+        for width in &mut self.widths {
+            let cell = cells.next();
+            let cell = cell.as_ref().map_or("", AsRef::as_ref);
+            let shown = match is_plain(cell) {
+                true => Cow::Borrowed(cell),
+                false => Cow::Owned(visible(cell)),
+            };
+            *width = (*width).max(width_of(&shown).min(MAX_WIDTH));
+            try_alloc::make_room_in_text(&mut self.text, shown.len())?;
+            self.text.push_str(&shown);
+            try_alloc::push(&mut self.ends, self.text.len())?;
+        }
+        Ok(())
     }
 
     /// Returns the width of a column.
     pub(crate) fn width(&self, column: usize) -> usize {
-        let cells = self.rows.iter().filter_map(|row| row.get(column));
-        cells.map(|cell| width_of(cell).min(60)).max().unwrap_or(0)
+        self.widths.get(column).copied().unwrap_or(0)
     }
 
     /// Prints the table with its headings.
@@ -225,16 +254,12 @@ impl TextTable {
         if let Some(lack) = self.lack {
             return Err(lack.into());
         }
-        let mut widths = vec![0; self.right.len()];
-        for row in &self.rows {
-            for (width, cell) in widths.iter_mut().zip(row) {
-                // A very long key must not push every other column off the screen.
-                *width = (*width).max(width_of(cell).min(60));
-            }
-        }
-        for row in self.rows.iter().skip(first) {
-            let mut line = String::new();
-            for ((cell, width), right) in row.iter().zip(&widths).zip(&self.right) {
+        let (mut start, mut line) = (0, String::new());
+        for (number, ends) in self.ends.chunks(self.right.len().max(1)).enumerate() {
+            line.clear();
+            for ((end, width), right) in ends.iter().zip(&self.widths).zip(&self.right) {
+                let cell = self.text.get(start..*end).unwrap_or_default();
+                start = *end;
                 let gap = width.saturating_sub(width_of(cell));
                 if *right {
                     line.extend(std::iter::repeat_n(' ', gap));
@@ -245,8 +270,29 @@ impl TextTable {
                 }
                 line.push_str("  ");
             }
-            printer.line(line.trim_end())?;
+            if number >= first {
+                printer.line(line.trim_end())?;
+            }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_pad_all_columns_but_the_last() {
+        let (printed, text, _) = captured(|| {
+            let mut table = TextTable::new(&["key", ">bytes", "value"]);
+            table.row(["a", "1"]);
+            table.row(vec!["\u{e9}".to_owned(), "1,000".to_owned(), "x".to_owned()]);
+            assert_eq!((table.width(0), table.width(1), table.width(9)), (3, 5, 0));
+            let mut printer = Printer::new();
+            table.print(&mut printer).and_then(|()| printer.finish()).is_ok()
+        });
+        assert!(printed);
+        assert_eq!(text, "key  bytes  value\na        1\n\u{e9}    1,000  x\n");
     }
 }

@@ -3,6 +3,7 @@
 mod folder;
 mod tree;
 
+use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::collections::HashSet;
 
@@ -167,21 +168,17 @@ fn table(checkpoint: &Checkpoint, leaves: &[Leaf], with_pieces: bool) -> TextTab
         columns.into_iter().filter(|column| shorter || *column != "short").collect();
     let mut table = TextTable::new(&columns);
     for leaf in leaves {
-        let short = shorter.then(|| short_of(&leaf.flat.to_lossy()).unwrap_or_default().to_owned());
-        let names = || names(checkpoint, leaf);
-        let row = vec![
-            // The full key, as in JSON output and in conversions.
-            leaf.flat.to_lossy().into_owned(),
-            kind_of(checkpoint, leaf).into(),
-            dtype_of(checkpoint, leaf.target).map_or(String::new(), ToString::to_string),
-            shape_of(checkpoint, leaf.target).map_or(String::new(), shape_text),
-            nbytes(checkpoint, leaf).map_or(String::new(), grouped),
-            Some(value_text(checkpoint, leaf))
-                .filter(|text| !text.is_empty())
-                .unwrap_or_else(names),
-        ];
-        let mut row = row.into_iter();
-        table.row(row.next().into_iter().chain(short).chain(row).collect());
+        // The full key, as in JSON output and in conversions.
+        let key = leaf.flat.to_lossy();
+        let short = shorter.then(|| Cow::Borrowed(short_of(&key).unwrap_or_default()));
+        let dtype = dtype_of(checkpoint, leaf.target).map_or(String::new(), ToString::to_string);
+        let shape = shape_of(checkpoint, leaf.target).map_or(String::new(), shape_text);
+        let bytes = nbytes(checkpoint, leaf).map_or(String::new(), grouped);
+        let value = Some(value_text(checkpoint, leaf)).filter(|text| !text.is_empty());
+        let value = value.unwrap_or_else(|| names(checkpoint, leaf));
+        let cells = [kind_of(checkpoint, leaf).into(), dtype.into(), shape.into()];
+        let cells = cells.into_iter().chain([bytes.into(), value.into()]);
+        table.row([Cow::Borrowed(&*key)].into_iter().chain(short).chain(cells));
         let tensor = checkpoint.tensor_of(leaf.target).filter(|_| with_pieces);
         for piece in tensor.map_or_else(Vec::new, |(_, tensor)| pieces(checkpoint, tensor)) {
             let rank = piece.rank.map_or(String::new(), |rank| format!("rank {rank}, "));

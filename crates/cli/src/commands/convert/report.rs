@@ -34,7 +34,7 @@ pub(super) fn show(
         let word = if at == 0 { "would remove" } else { "" };
         table.row(vec![word.into(), path_text(path)]);
     }
-    table.row(vec!["format".into(), format.into()]);
+    table.row(["format", format]);
     table.row(vec![
         "size".into(),
         format!("{at_most}{} bytes ({})", grouped(bytes), size_text(bytes)),
