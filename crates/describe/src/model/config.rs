@@ -44,8 +44,8 @@ impl Config {
         let mut values = HashMap::new();
         for leaf in leaves {
             let Some(key) = leaf.key.strip_prefix(METADATA) else { continue };
-            if !leaf.is_tensor && leaf.link.is_none() {
-                let text = leaf.value.trim_matches('\'').to_owned();
+            if !leaf.is_tensor && leaf.link().is_none() {
+                let text = leaf.value().trim_matches('\'').to_owned();
                 values.insert(key.to_owned(), text);
             }
         }

@@ -25,15 +25,36 @@ pub(crate) struct ModelLeaf<'a> {
     pub(super) params: u64,
     /// Number of its logical bytes.
     pub(super) bytes: u64,
-    /// The value of metadata as text; otherwise empty.
-    pub(super) value: Cow<'a, str>,
-    /// The key of the target, if this is a link.
-    pub(super) link: Option<Cow<'a, str>>,
+    /// The texts that few leaves have.
+    texts: Option<Box<LeafTexts<'a>>>,
     /// The location of its bytes, if known: that of tied tensors is the same.
     pub(super) place: Option<(FileId, u64)>,
 }
 
+/// The texts of metadata and of links.
+#[derive(Debug)]
+struct LeafTexts<'a> {
+    value: Cow<'a, str>,
+    link: Option<Cow<'a, str>>,
+}
+
+impl<'a> LeafTexts<'a> {
+    fn new(value: Cow<'a, str>, link: Option<Cow<'a, str>>) -> Option<Box<Self>> {
+        (!value.is_empty() || link.is_some()).then(|| Box::new(Self { value, link }))
+    }
+}
+
 impl<'a> ModelLeaf<'a> {
+    /// Returns the value of metadata as text; empty for other leaves.
+    pub(super) fn value(&self) -> &str {
+        self.texts.as_ref().map_or("", |texts| &texts.value)
+    }
+
+    /// Returns the key of the target, if this is a link.
+    pub(super) fn link(&self) -> Option<&str> {
+        self.texts.as_ref()?.link.as_deref()
+    }
+
     pub(super) fn new(checkpoint: &'a Checkpoint, leaf: &'a Leaf) -> Self {
         let link = leaf.alias_of.as_ref().map(|key| key.to_lossy());
         Self::of(checkpoint, leaf.flat.to_lossy(), leaf.target, link)
@@ -65,8 +86,7 @@ impl<'a> ModelLeaf<'a> {
             shape: shape_of(checkpoint, id).unwrap_or_default(),
             params,
             bytes,
-            value,
-            link,
+            texts: LeafTexts::new(value, link),
             place,
         }
     }
@@ -81,8 +101,10 @@ impl<'a> From<&'a LeafSummary> for ModelLeaf<'a> {
             shape: &entry.shape,
             params: entry.params,
             bytes: entry.bytes,
-            value: entry.value.as_str().into(),
-            link: entry.link.as_deref().map(Cow::Borrowed),
+            texts: LeafTexts::new(
+                entry.value.as_str().into(),
+                entry.link.as_deref().map(Cow::Borrowed),
+            ),
             place: None,
         }
     }

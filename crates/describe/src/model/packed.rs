@@ -93,6 +93,16 @@ struct PackedTensor<'a> {
     shape: Option<Vec<u64>>,
 }
 
+/// A packed tensor whose layout is known. There may be hundreds of thousands.
+struct PackedValues<'a> {
+    /// The place of its layout in the list of all.
+    sum: usize,
+    /// The tensor that holds the values.
+    values: &'a ModelLeaf<'a>,
+    /// The unpacked shape; `None` if not known.
+    shape: Option<Vec<u64>>,
+}
+
 /// The name of packed values in compressed-tensors.
 const PACKED: &str = "weight_packed";
 
@@ -133,7 +143,8 @@ pub(super) fn unpack<'a>(
         is_helper(&name) || name == PACKED || name.ends_with("_scales")
     });
     let modules = if packed { Modules::of(&all) } else { Modules::default() };
-    let mut layouts: Vec<PackedTensor<'a>> = Vec::new();
+    let mut sums: Vec<Quantised> = Vec::new();
+    let mut layouts: Vec<PackedValues<'a>> = Vec::new();
     // The index of the layout of each tensor, or `NONE`.
     let mut places = vec![NONE; if packed { all.len() } else { 0 }];
     for (name, module) in &modules.all {
@@ -148,7 +159,7 @@ pub(super) fn unpack<'a>(
             if let Some(at) = modules.at(&layout.values.key) {
                 places[at] = layouts.len() as u32;
             }
-            layouts.push(layout);
+            layouts.push(layout.counted_in(&mut sums));
         }
     }
     for (at, stored) in all.iter().enumerate().filter(|_| packed) {
@@ -160,7 +171,6 @@ pub(super) fn unpack<'a>(
         }
     }
     drop(modules);
-    let mut sums: Vec<Quantised> = Vec::new();
     let mut last = DTypeFacts::of("");
     for (at, stored) in all.into_iter().enumerate() {
         let leaf = stored.leaf;
@@ -169,10 +179,15 @@ pub(super) fn unpack<'a>(
         }
         let layout = places.get(at).and_then(|at| layouts.get(*at as usize));
         let blocks = if layout.is_none() { last.blocks(leaf) } else { None };
+        let blocks = blocks.map(|blocks| blocks.counted_in(&mut sums));
         each(match layout.or(blocks.as_ref()) {
             Some(layout) => {
                 let unpacked = layout.unpacked(stored);
-                count(&mut sums, layout, leaf, &unpacked);
+                if let Some(sum) = sums.get_mut(layout.sum) {
+                    sum.tensors += u64::from(!unpacked.helper);
+                    sum.params = sum.params.saturating_add(unpacked.params);
+                    sum.bytes = sum.bytes.saturating_add(leaf.bytes);
+                }
                 unpacked
             }
             None => Unpacked {
@@ -181,6 +196,7 @@ pub(super) fn unpack<'a>(
             },
         });
     }
+    sums.retain(|sum| sum.tensors > 0 || sum.bytes > 0);
     order::by(&mut sums, |a, b| b.params.cmp(&a.params).then(a.layout.cmp(&b.layout)));
     sums
 }
@@ -195,33 +211,22 @@ struct DTypeFacts<'a> {
     each: u64,
 }
 
-fn count(
-    sums: &mut Vec<Quantised>,
-    layout: &PackedTensor<'_>,
-    leaf: &ModelLeaf<'_>,
-    unpacked: &Unpacked<'_>,
-) {
-    let same = |sum: &Quantised| {
-        sum.layout == layout.name && sum.bits == layout.bits && sum.block == layout.block
-    };
-    let at = sums.iter().position(same).unwrap_or(sums.len());
-    if at == sums.len() {
-        sums.push(Quantised {
-            layout: layout.name.clone(),
-            bits: layout.bits,
-            block: layout.block.clone(),
-            tensors: 0,
-            params: 0,
-            bytes: 0,
+impl<'a> PackedTensor<'a> {
+    /// Returns it with the place of its layout among `sums`, which is added if it is new.
+    fn counted_in(self, sums: &mut Vec<Quantised>) -> PackedValues<'a> {
+        let Self { name, bits, block, values, shape } = self;
+        let is_same =
+            |sum: &Quantised| sum.layout == name && sum.bits == bits && sum.block == block;
+        let sum = sums.iter().position(is_same).unwrap_or_else(|| {
+            let (tensors, params, bytes) = (0, 0, 0);
+            sums.push(Quantised { layout: name, bits, block, tensors, params, bytes });
+            sums.len() - 1
         });
+        PackedValues { sum, values, shape }
     }
-    let sum = &mut sums[at];
-    sum.tensors += u64::from(!unpacked.helper);
-    sum.params = sum.params.saturating_add(unpacked.params);
-    sum.bytes = sum.bytes.saturating_add(leaf.bytes);
 }
 
-impl PackedTensor<'_> {
+impl PackedValues<'_> {
     /// Returns the tensor with its unpacked shape if it holds the values; marks it as a helper
     /// otherwise.
     fn unpacked<'a>(&self, stored: StoredTensor<'a>) -> Unpacked<'a> {

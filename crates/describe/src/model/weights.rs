@@ -81,7 +81,7 @@ pub(super) fn unpacked<'a>(
         });
         // A tensor that is a link out of the model, such as into an optimizer before it, is
         // counted at its first key in the model.
-        let link = leaf.link.as_deref().and_then(|target| match own.within(target) {
+        let link = leaf.link().and_then(|target| match own.within(target) {
             Some(_) => Some(target),
             None => {
                 let owner = *linked.entry(target).or_insert(&leaf.key);
