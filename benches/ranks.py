@@ -3,7 +3,8 @@
     ranks.py KIND FOLDER        writes an input; data are holes, so the files take no space
     ranks.py COMPARISON FOLDER [OUTPUT]
 
-Only the standard library is needed for `kimi`; the others need torch, `headers` safetensors.
+Only the standard library is needed for `kimi` and `hf`; the others need torch, `headers` safetensors, `zero-to-fp32`
+DeepSpeed.
 """
 
 import json
@@ -155,13 +156,11 @@ def fsdp(folder, ranks=64, tensors=1000):
 
 def dcp(folder, ranks=4):
     """torch.distributed.checkpoint: the pieces of each rank in a file, and `.metadata`."""
-    import io
     import pickle
 
     import torch
     from torch.distributed.checkpoint.filesystem import _StorageInfo
     from torch.distributed.checkpoint.metadata import (
-        BytesStorageMetadata,
         ChunkStorageMetadata,
         Metadata,
         MetadataIndex,
@@ -169,7 +168,6 @@ def dcp(folder, ranks=4):
         TensorStorageMetadata,
     )
 
-    del BytesStorageMetadata
     count, rows = 64, 4096
     width = int(GIGABYTES * (1 << 30)) // 4 // count // (rows // ranks)
     whole, storage = {}, {}
@@ -181,16 +179,14 @@ def dcp(folder, ranks=4):
         name = f"model.layers.{at}.mlp.up_proj.weight"
         properties = TensorProperties(dtype=torch.float32)
         whole[name] = TensorStorageMetadata(properties, torch.Size([rows, width]), chunks)
+    piece_path = folder / "piece.pt"
     with fake():
-        piece = io.BytesIO()
-        piece_path = folder / "piece.pt"
         hollow(torch.empty(rows // ranks, width), piece_path)
-    del piece
     length = piece_path.stat().st_size
     # The pieces differ in nothing, so each is a copy of this one with holes kept.
     data = piece_path.read_bytes()
     start = data.find(b"\0" * (1 << 16))
-    end = len(data) - len(data.rstrip(b"\0")) if False else data.rfind(b"\0" * (1 << 16)) + (1 << 16)
+    end = data.rfind(b"\0" * (1 << 16)) + (1 << 16)
     for rank in range(ranks):
         with open(folder / f"__{rank}_0.distcp", "wb") as file:
             for at, name in enumerate(whole):
@@ -206,14 +202,64 @@ def dcp(folder, ranks=4):
         pickle.dump(Metadata(whole, planner, storage), file)
 
 
+def hf(folder, ranks=4):
+    """safetensors of torch.distributed.checkpoint: a file per rank, with rows of each tensor."""
+    count, rows = 64, 4096
+    width = int(GIGABYTES * (1 << 30)) // 4 // count // (rows // ranks)
+    names = [f"model.layers.{at}.mlp.up_proj.weight" for at in range(count)]
+    for rank in range(ranks):
+        places = {name: {"saved_offsets": [rank * rows // ranks, 0]} for name in names}
+        facts = {"format": "pt", "DCP_SHARDING_INFO": json.dumps(places), "DCP_VERSION": "1.0"}
+        header, at, size = {"__metadata__": facts}, 0, rows // ranks * width * 4
+        for name in names:
+            shape = [rows // ranks, width]
+            header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [at, at + size]}
+            at += size
+        text = json.dumps(header, separators=(",", ":")).encode()
+        text += b" " * (-len(text) % 8)
+        with open(folder / f"shard-{rank + 1:05}-model-00001-of-00001.safetensors", "wb") as file:
+            file.write(struct.pack("<Q", len(text)) + text)
+            file.truncate(8 + len(text) + at)
+
+
 def dcp_to_torch(folder, output):
     from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 
     dcp_to_torch_save(folder, output)
 
 
-INPUTS = {"kimi": kimi, "zero": zero, "fsdp": fsdp, "dcp": dcp}
-COMPARISONS = {"headers": headers, "dcp-to-torch": dcp_to_torch}
+def consolidate(folder, output):
+    """Writes the file next to `output` in a folder, and moves it there."""
+    import torch.distributed.checkpoint._consolidate_hf_safetensors as library
+    from safetensors import safe_open
+
+    with safe_open(sorted(folder.glob("shard-*"))[0], "numpy") as file:
+        names = list(file.keys())
+    target = Path(f"{output}-folder")
+    target.mkdir(exist_ok=True)
+    library.consolidate_safetensors_files(str(folder), str(target), {name: 1 for name in names})
+    (written,) = target.glob("*.safetensors")
+    written.rename(output)
+    for left in target.iterdir():
+        left.unlink()
+    target.rmdir()
+
+
+def zero_to_fp32(folder, output):
+    """Calls what `zero_to_fp32.py` calls."""
+    import torch
+    from deepspeed.utils.zero_to_fp32 import get_fp32_state_dict_from_zero_checkpoint
+
+    torch.save(get_fp32_state_dict_from_zero_checkpoint(str(folder)), output)
+
+
+INPUTS = {"kimi": kimi, "zero": zero, "fsdp": fsdp, "dcp": dcp, "hf": hf}
+COMPARISONS = {
+    "headers": headers,
+    "dcp-to-torch": dcp_to_torch,
+    "consolidate": consolidate,
+    "zero-to-fp32": zero_to_fp32,
+}
 
 if __name__ == "__main__":
     what, folder, *rest = sys.argv[1:]

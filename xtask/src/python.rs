@@ -4,7 +4,7 @@
 //! torch; TensorFlow and JAX are compatible with neither; and release 2.4 of cerebras-pytorch, for
 //! which format 0.4 is written, needs Python 3.8, and is skipped where that is missing. Others add
 //! packages to one of these: for tests of the Python package ([`package`]), for checkpoints in S3
-//! ([`s3`]), and for quantised weights ([`quantised`]). Their packages are pinned in
+//! ([`s3`]), for quantised weights ([`quantised`]), and for checkpoints of ranks ([`ranks`]). Their packages are pinned in
 //! `tests/interop/requirements-*.txt`. The environments are
 //! in `target/python`, and are rebuilt only when those files change.
 
@@ -97,6 +97,11 @@ pub(crate) fn s3(root: &Path) -> Result<PathBuf, String> {
 /// Returns the interpreter of current torch with libraries of quantised weights.
 pub(crate) fn quantised(root: &Path) -> Result<PathBuf, String> {
     with_libraries_of(root, "quantised", "current")
+}
+
+/// Returns the interpreter of current torch with DeepSpeed, for benchmarks.
+pub(crate) fn ranks(root: &Path) -> Result<PathBuf, String> {
+    with_libraries_of(root, "ranks", "current")
 }
 
 /// Returns the interpreter of an environment that also has the packages of another one.
@@ -204,6 +209,7 @@ impl Environment {
             "package" => "import maturin, mypy, pytest",
             "s3" => "import boto3, cerebras.pytorch",
             "quantised" => "import bitsandbytes, compressed_tensors, torchao",
+            "ranks" => "import deepspeed.utils.zero_to_fp32",
             _ => "import torch, h5py",
         };
         run(Command::new(self.interpreter()).args(["-W", "ignore", "-c", proof]))?;
