@@ -155,7 +155,8 @@ impl SarifLog {
                 offset: None,
             });
         }
-        for tensor in &report.result.not_finite {
+        let values = report.result.not_finite_values.iter().filter(|_| finite);
+        for tensor in report.result.not_finite.iter().chain(values) {
             let level = if finite { "error" } else { "warning" };
             self.rule(
                 "verify-not-finite",

@@ -68,11 +68,13 @@ Checks every checksum that the format has (CRC-32 of the members of a zip file, 
 gzip's Adler-32 of HDF5 chunks, XXH64 of zstd chunks, CRC-32C of TensorFlow's blocks and tensors,
 those of tar headers and of all structures of HDF5 since 1.8), and that no tensor runs past the
 end of its file or overlaps another one. NaN and infinite values are counted; they are a warning,
-or a fault if --finite is given. Blocks that are not decoded are checked by their scales. Safetensors, GGUF and plain HDF5 have no checksums of values, so
-changed values can't be detected: compare them with a manifest.
+or a fault if --finite is given, which also counts plain values (learning rates, losses) and the
+items of arrays of objects. Blocks that are not decoded are checked by their scales. Safetensors,
+GGUF and plain HDF5 have no checksums of values, so changed values can't be detected: compare them
+with a manifest.
 
 Exit status: 0 if it is sound; 1 if not; 2 if it could not be read; 3 if it is sound, but --finite
-could not check some tensors, which are listed.
+could not check some values, which are listed.
 
 Examples:
   statelens verify checkpoint_1000.mdl

@@ -60,13 +60,56 @@ fn reports_tensors_that_were_not_checked() {
         assert_eq!(ran.code, Some(3), "{args:?}: {}{}", ran.out, ran.err);
     }
     let ran = run(["verify", "--finite", &file]);
-    assert!(ran.out.contains("not checked for NaN and infinity: 1 tensor"), "{}", ran.out);
+    assert!(ran.out.contains("not checked for NaN and infinity: 1 value"), "{}", ran.out);
     for args in
         [["verify", "--finite", "--json", &file], ["stats", "--fail-on=inf", "--json", &file]]
     {
         let json: Value = serde_json::from_str(&run(args).out).unwrap();
         assert_eq!(json["not_checked"][0]["key"], "a", "{json}");
     }
+}
+
+/// `--finite` counts every number, and has a status of its own if it can't look at some.
+#[test]
+fn finite_counts_plain_values_and_arrays_of_objects() {
+    let array = |shape: &str, items: &str| {
+        format!(
+            "cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\n(I0\ntS'b'\ntR(I1\n({shape}t\
+             cnumpy\ndtype\n(S'O8'\nI00\nI01\ntR(I3\nS'|'\nNNNI-1\nI-1\nI63\ntbI00\n({items}tb"
+        )
+    };
+    let objects = array("I2\nI2\n", "lF1.0\naI7\naFnan\naVtext\na");
+    let sound = array("I2\n", "lF1.0\naVnan\na");
+    let opaque = "carray\n_array_reconstructor\n(carray\narray\nS'd'\nI14\nC\x08\0\0\0\0\0\0\0\0tR";
+    let decimal = |text: &str| format!("cdecimal\nDecimal\n(V{text}\ntR");
+    let dict = |value: &str| format!("(dVkey\n{value}s.");
+    let header = "{'descr': '|O', 'fortran_order': False, 'shape': (2, 2), }";
+    let npy = format!("{}\0{header}{objects}.", char::from(header.len() as u8));
+    let npy = [&b"\x93NUMPY\x01\x00"[..], npy.as_bytes()].concat();
+    let folder = Folder::new();
+    for (name, bytes, code, expected) in [
+        ("nan.pkl", dict("Fnan\n"), 1, "not finite  key  1 NaN\n"),
+        ("inf.pkl", dict("F-inf\n"), 1, "not finite  key  1 infinite\n"),
+        ("list.pkl", dict("(lF0.5\naFinf\na"), 1, "not finite  key.1  1 infinite\n"),
+        ("decimal.pkl", dict(&decimal("-sNaN")), 1, "not finite  key  1 NaN\n"),
+        ("digits.pkl", dict(&decimal("1e9")), 0, ""),
+        ("text.pkl", dict("Vnan\n"), 0, ""),
+        ("objects.pkl", dict(&objects), 1, "1 NaN of 4 elements, first at [1, 0]"),
+        ("sound.pkl", dict(&sound), 0, ""),
+        ("array.pkl", dict(opaque), 3, "not checked for NaN and infinity: 1 value"),
+    ] {
+        let file = text(&folder.with(name, bytes.as_bytes()));
+        run(["verify", &file]).ok();
+        let verified = run(["verify", "--finite", &file]);
+        assert_eq!(verified.code, Some(code), "{name}: {}{}", verified.out, verified.err);
+        assert!(verified.out.contains(expected), "{name}: {}", verified.out);
+        let stats = run(["stats", &file, "--fail-on", "nan", "--fail-on", "inf"]);
+        assert_eq!(stats.code, Some(code), "{name}: {}{}", stats.out, stats.err);
+    }
+    let file = text(&folder.with("objects.npy", &npy));
+    assert_eq!(run(["verify", "--finite", &file]).code, Some(1));
+    let json = run(["verify", "--json", &file]).json();
+    assert_eq!(json["not_finite_values"][0]["first"], serde_json::json!([1, 0]), "{json}");
 }
 
 #[test]

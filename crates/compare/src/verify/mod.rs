@@ -18,6 +18,7 @@ mod table;
 mod tally;
 #[cfg(test)]
 mod tests;
+mod values;
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -49,6 +50,7 @@ pub use report::{
 pub use scales::check_scales;
 pub use statelens_quantised::ScaleFault;
 pub use tally::NonFinite;
+pub use values::PlainNumbers;
 
 /// Maximum memory of a gather, in bytes.
 const BUDGET: usize = 8 << 20;
@@ -222,6 +224,9 @@ impl Verification {
                 }));
             }
         }
+        let plain = PlainNumbers::find(checkpoint, leaves);
+        report.result.not_finite_values = plain.not_finite;
+        report.result.not_checked.extend(plain.not_checked);
         // A problem that was noticed both when locating and when reading the bytes is reported
         // once.
         let mut all_problems: Vec<Problem> = Vec::new();

@@ -41,10 +41,14 @@ pub struct VerificationResult {
     pub unread: Vec<UnreadTensor>,
     /// Tensors with numbers that are not finite, in the order of the tree.
     pub not_finite: Vec<NonFiniteTensor>,
+    /// Plain values and arrays of objects with such numbers. They count if the caller requires
+    /// finite numbers: schedulers store infinity as a start value.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub not_finite_values: Vec<NonFiniteTensor>,
     /// Quantised weights whose scales or codes have faults.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub scales: Vec<ScaleFault>,
-    /// Tensors that were read, but whose numbers can't be decoded to see whether they are finite.
+    /// Tensors and objects whose numbers can't be decoded to see whether they are finite.
     pub not_checked: Vec<UnreadTensor>,
     /// The comparison with a manifest, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -82,7 +86,7 @@ pub struct ReportLine {
     pub text: String,
 }
 
-/// A tensor with numbers that are not finite.
+/// A tensor, or a plain value, with numbers that are not finite.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NonFiniteTensor {
     /// Its flat key.
@@ -195,6 +199,9 @@ impl NonFiniteTensor {
     /// Describes the counts: `3 NaN, 1 infinite of 4,096 elements, first at [0, 5]`.
     pub fn text(&self) -> String {
         let counts = non_finite_counts(self.nan, self.inf);
+        if self.params == 1 && self.first.is_empty() {
+            return counts;
+        }
         let elements = counted(self.params, "element");
         format!("{counts} of {elements}, first at {}", shape_text(&self.first))
     }
@@ -226,19 +233,21 @@ impl VerificationReport {
     /// Returns whether the checkpoint passes; with `finite`, only if all numbers were checked and
     /// are finite, and the scales of quantised weights have no faults.
     pub fn answer(&self, finite: bool) -> bool {
-        let all_finite = self.all_finite() && self.without_check() == 0;
+        let all_finite = self.all_finite(true) && self.without_check() == 0;
         self.sound() && (all_finite || !finite)
     }
 
-    /// Returns whether no numbers are known that are not finite, and no scales with faults.
-    fn all_finite(&self) -> bool {
-        self.result.not_finite.is_empty() && self.result.scales.is_empty()
+    /// Returns whether no numbers are known that are not finite, and no scales with faults. Plain
+    /// values count with `finite`.
+    fn all_finite(&self, finite: bool) -> bool {
+        let values = !finite || self.result.not_finite_values.is_empty();
+        values && self.result.not_finite.is_empty() && self.result.scales.is_empty()
     }
 
     /// Returns whether nothing is wrong, but `finite` asks for a check that some tensors did not
     /// get.
     pub fn is_incomplete(&self, finite: bool) -> bool {
-        finite && self.sound() && self.all_finite() && self.without_check() > 0
+        finite && self.sound() && self.all_finite(true) && self.without_check() > 0
     }
 
     /// Returns the number of tensors that were not checked for numbers that are not finite.
@@ -251,7 +260,7 @@ impl VerificationReport {
         match self.answer(finite) {
             false if self.is_incomplete(finite) => Grade::Warning,
             false => Grade::Damage,
-            true if !self.all_finite() || !self.result.unread.is_empty() => Grade::Warning,
+            true if !self.all_finite(finite) || !self.result.unread.is_empty() => Grade::Warning,
             true => Grade::Note,
         }
     }
@@ -261,10 +270,16 @@ impl VerificationReport {
         let result = &self.result;
         let held = result.manifest.is_some() || self.is_covered();
         match (self.answer(finite), result.problems.is_empty()) {
-            (true, _) if held && self.all_finite() && result.unread.is_empty() => "no damage found",
+            (true, _) if held && self.all_finite(finite) && result.unread.is_empty() => {
+                "no damage found"
+            }
             (true, _) => "structure sound",
             (false, true) if self.is_incomplete(finite) => "not checked completely",
-            (false, true) if result.not_finite.is_empty() => "not scaled correctly",
+            (false, true)
+                if result.not_finite.is_empty() && result.not_finite_values.is_empty() =>
+            {
+                "not scaled correctly"
+            }
             (false, true) => "not finite",
             (false, false) => "not sound",
         }
@@ -282,6 +297,10 @@ impl VerificationReport {
         if let Some(numbers) = self.not_finite() {
             text += &format!("; {numbers}");
         }
+        let values = self.result.not_finite_values.len() as u64;
+        if finite && values > 0 {
+            text += &format!("; {} not finite", counted(values, "plain value"));
+        }
         let faulty = self.result.scales.len() as u64;
         if faulty > 0 {
             text += &format!("; {} with faulty scales", counted(faulty, "quantised weight"));
@@ -292,7 +311,7 @@ impl VerificationReport {
         let not_checked = self.result.not_checked.len() as u64;
         if finite && not_checked > 0 {
             text +=
-                &format!("; not checked for NaN and infinity: {}", counted(not_checked, "tensor"));
+                &format!("; not checked for NaN and infinity: {}", counted(not_checked, "value"));
         }
         text
     }
@@ -320,11 +339,17 @@ impl VerificationReport {
             line(Grade::Damage, problem.trouble.word(), &problem.key, problem.text())
         });
         let numbers = self.result.not_finite.iter().take(MAX_LISTED);
+        let if_finite = if finite { MAX_LISTED } else { 0 };
+        let values = self.result.not_finite_values.iter().take(if_finite);
         let scales = self.result.scales.iter().take(MAX_LISTED);
         let unread = self.result.unread.iter().take(MAX_LISTED);
-        let not_checked = self.result.not_checked.iter().take(if finite { MAX_LISTED } else { 0 });
+        let not_checked = self.result.not_checked.iter().take(if_finite);
         problems
-            .chain(numbers.map(|numbers| line(grade, word, &numbers.key, numbers.text())))
+            .chain(
+                numbers
+                    .chain(values)
+                    .map(|numbers| line(grade, word, &numbers.key, numbers.text())),
+            )
             .chain(scales.map(|fault| line(grade, "scales", &fault.key, fault.text())))
             .chain(unread.map(|it| line(Grade::Warning, "not read", &it.key, it.why.clone())))
             .chain(
@@ -336,9 +361,11 @@ impl VerificationReport {
     /// Returns lines for the tensors that [`VerificationReport::lines`] omits but the JSON has.
     pub fn more(&self, finite: bool) -> Vec<String> {
         let result = &self.result;
-        let not_checked = if finite { result.not_checked.len() } else { 0 };
+        let if_finite = |len: usize| if finite { len } else { 0 };
+        let not_checked = if_finite(result.not_checked.len());
         [
             (result.not_finite.len(), "not finite"),
+            (if_finite(result.not_finite_values.len()), "plain and not finite"),
             (result.scales.len(), "quantised with faulty scales"),
             (result.unread.len(), "not read"),
             (not_checked, "not checked"),
@@ -346,7 +373,7 @@ impl VerificationReport {
         .into_iter()
         .filter(|(len, _)| *len > MAX_LISTED)
         .map(|(len, what)| {
-            format!("and {} more tensors that are {what}", grouped((len - MAX_LISTED) as u64))
+            format!("and {} more values that are {what}", grouped((len - MAX_LISTED) as u64))
         })
         .collect()
     }

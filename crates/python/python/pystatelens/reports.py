@@ -101,6 +101,7 @@ class VerifyReport(TypedDict):
     unchecked_tensors: int
     unread: list[Any]
     not_finite: list[NotFinite]
+    not_finite_values: NotRequired[list[NotFinite]]
     not_checked: NotRequired[list[dict[str, Any]]]
     manifest: NotRequired[Any]
 

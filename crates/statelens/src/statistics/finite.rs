@@ -1,12 +1,13 @@
-//! NaN and infinite values of the tensors that have no statistics: records, sparse tensors, long
-//! doubles, blocks that are not decoded.
+//! NaN and infinite values of everything without statistics: records, sparse tensors, long
+//! doubles, blocks that are not decoded, arrays of objects, plain values.
 
 use std::collections::HashSet;
 
 use serde::Serialize;
 use statelens_checkpoint::{Checkpoint, ErrorKind, Leaf, Progress, Result, TensorId};
 use statelens_compare::verify::{
-    NonFiniteTensor, ScaleFault, UnreadTensor, count_not_finite, may_have_floats, why_not_checked,
+    NonFiniteTensor, PlainNumbers, ScaleFault, UnreadTensor, count_not_finite, may_have_floats,
+    why_not_checked,
 };
 use statelens_values::reading::tensors_of;
 use statelens_values::{Repetition, index, missing};
@@ -16,9 +17,9 @@ use super::MeasuredTensors;
 /// The numbers of tensors without statistics.
 #[derive(Debug, Default, Serialize)]
 pub struct OtherNumbers {
-    /// Tensors with numbers that are not finite.
+    /// Tensors and plain values with numbers that are not finite.
     pub not_finite: Vec<NonFiniteTensor>,
-    /// Tensors that may have such numbers, but whose values can't be read or decoded.
+    /// Tensors and objects that may have such numbers, but can't be read or decoded.
     pub not_checked: Vec<UnreadTensor>,
     /// Quantised weights whose scales or codes have faults. [`OtherNumbers::read`] leaves it empty;
     /// [`Checkpoint::scale_faults`](crate::Checkpoint::scale_faults) finds them.
@@ -75,6 +76,9 @@ impl OtherNumbers {
                 }
             }
         }
+        let plain = PlainNumbers::find(checkpoint, leaves);
+        numbers.not_finite.extend(plain.not_finite);
+        numbers.not_checked.extend(plain.not_checked);
         Ok(numbers)
     }
 }

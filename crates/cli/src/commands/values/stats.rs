@@ -105,7 +105,7 @@ fn print_others(others: &OtherNumbers, printer: &mut Printer) -> Result<(), Fail
         printer.line(&format!("{key}, {scheme}: {}", fault.text()))?;
     }
     if !others.not_checked.is_empty() {
-        let count = counted(others.not_checked.len() as u64, "tensor");
+        let count = counted(others.not_checked.len() as u64, "value");
         printer.line(&format!("not checked: {count}"))?;
     }
     for tensor in others.not_checked.iter().take(MAX_LISTED) {
