@@ -4,6 +4,7 @@ mod cast;
 mod filter;
 mod graph;
 mod keys;
+mod listed;
 mod names;
 mod replacement;
 mod state;
@@ -47,7 +48,7 @@ pub use unused::Unused;
 /// Dicts and lists keep their kind, order and attributes; a list with an item that was moved or
 /// renamed becomes a dict, since lists have no names. A dict of which all keys move to another place
 /// is that dict in its new place. The modules in `_metadata` of a state dict are renamed with its
-/// keys. Values that are the same object remain so.
+/// keys, and so are the parameters in the lists of optimizers and DeepSpeed. Values that are the same object remain so.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Edit {
     /// Gives each name of a tensor a copy of its own: nothing is tied, and no memory is shared.
@@ -249,6 +250,12 @@ impl Edit {
             }
         }
         if let Some(followed) = graph::follow(&edited, source, &moved)? {
+            edited = followed;
+        }
+        if self.renames()
+            && let Some(followed) =
+                listed::follow(self, source, &edited, || changes(source, &edited, &moved))?
+        {
             edited = followed;
         }
         if !self.casts.is_empty() {

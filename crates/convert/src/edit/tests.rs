@@ -401,6 +401,72 @@ fn first_matching_cast_rule_wins() {
     assert_eq!(CastRule::parse("a=b=half").unwrap().pattern.unwrap().as_str(), "a=b");
 }
 
+/// The lists of parameters in optimizers and of DeepSpeed have the new names, too.
+#[test]
+fn lists_of_parameters_follow_the_keys() {
+    let mut tree = TestTree::new();
+    let texts = |tree: &mut TestTree, names: &[&str]| {
+        let items: Vec<ValueId> =
+            names.iter().map(|name| tree.0.push(Value::Str((*name).into())).unwrap()).collect();
+        tree.list(&items)
+    };
+    let tensor = |tree: &mut TestTree| tree.tensor(DType::F32);
+    let weights = ["module.fc.weight", "module.fc.bias"].map(|name| (name, tensor(&mut tree)));
+    let ema = ["module.fc.weight"].map(|name| (name, tensor(&mut tree)));
+    let (model, ema) = (tree.dict(&weights), tree.dict(&ema));
+    let named = texts(&mut tree, &["module.fc.weight", "module.fc.bias", "module.gone"]);
+    let params = texts(&mut tree, &["module.fc.bias"]);
+    let group = tree.dict(&[("param_names", named), ("params", params)]);
+    let groups = tree.list(&[group]);
+    let average = tensor(&mut tree);
+    let average = tree.dict(&[("exp_avg", average)]);
+    let state = tree.dict(&[("module.fc.weight", average)]);
+    let optimizer = tree.dict(&[("state", state), ("param_groups", groups)]);
+    let length = tree.int(2);
+    let shapes = tree.dict(&[("module.fc.weight", length)]);
+    let shapes = tree.list(&[shapes]);
+    let tags = texts(&mut tree, &["module.fc.weight"]);
+    let root = tree.dict(&[
+        ("ema", ema),
+        ("model", model),
+        ("optimizer", optimizer),
+        ("param_shapes", shapes),
+        ("tags", tags),
+    ]);
+    let source = tree.finish(root);
+    let keys = |rule: &str| -> Vec<String> {
+        let edited = renames(&[rule]).apply(&source).unwrap();
+        let text = |leaf: &Leaf| match edited.value(leaf.id) {
+            Value::Str(text) => format!("{}={text}", leaf.flat),
+            _ => leaf.flat.to_string(),
+        };
+        assert_eq!(edited.findings.len(), 1, "{:?}", edited.findings);
+        edited.leaves().iter().map(text).collect()
+    };
+    let expected = |key: &str, names: [&str; 3], state: &str| -> Vec<String> {
+        let [weight, bias, gone] = names;
+        [
+            "ema.module.fc.weight".to_owned(),
+            format!("{key}{weight}"),
+            format!("{key}{bias}"),
+            format!("optimizer.state.{state}.exp_avg"),
+            format!("optimizer.param_groups.0.param_names.0={weight}"),
+            format!("optimizer.param_groups.0.param_names.1={bias}"),
+            format!("optimizer.param_groups.0.param_names.2={gone}"),
+            format!("optimizer.param_groups.0.params.0={bias}"),
+            format!("param_shapes.0.{state}"),
+            "tags.0=module.fc.weight".to_owned(),
+        ]
+        .into()
+    };
+    let names = ["fc.weight", "fc.bias", "module.gone"];
+    assert_eq!(keys(r"^model\.module\.=>model."), expected("model.", names, "fc.weight"));
+    // The dict has another name, and the names in it are new.
+    assert_eq!(keys(r"^model\.module\.=>net."), expected("net.", names, "fc.weight"));
+    let names = ["body.fc.weight", "body.fc.bias", "module.gone"];
+    assert_eq!(keys(r"^model\.module\.=>net.body."), expected("net.", names, "body.fc.weight"));
+}
+
 #[test]
 fn renames_200_000_keys_in_linear_time() {
     // Quadratic time would take hours.

@@ -257,7 +257,7 @@ fn modules_of(key: &str) -> impl Iterator<Item = (&str, &str)> {
 }
 
 /// Applies the rules to the start of keys.
-fn renamed(edit: &Edit, start: &str) -> String {
+pub(super) fn renamed(edit: &Edit, start: &str) -> String {
     let outside = start.starts_with("__");
     let mut text = start.strip_prefix(&*edit.strip_prefix).unwrap_or(start).to_owned();
     for rename in &edit.rename {
