@@ -270,6 +270,13 @@ fn allow_accepts_unknown_names_but_not_dangerous_ones() {
     }
 }
 
+/// An index of shards is one in a folder, too.
+#[test]
+fn index_in_a_folder_has_nothing_to_report() {
+    let out = run(["scan".into(), fixture("hf_sharded_safetensors")]).ok();
+    assert!(out.contains("model.safetensors.index.json: nothing to report"), "{out}");
+}
+
 /// The files of a set that are all named are scanned once each; a file alone is scanned with its
 /// set.
 #[test]

@@ -173,7 +173,8 @@ fn one(search: &mut Search<'_>, label: &str, files: &FileSet, others: bool) -> R
     if is_rank(files.name(main)) && dcp::detect::metadata(files, main).is_empty() {
         search.report_opened(label, vec![alone()]);
     }
-    if score < Score::Magic && !opened && !search.found {
+    let is_known = opened || search.found || sets::Sharded::is_index(files, search.limits);
+    if score < Score::Magic && !is_known {
         unknown(search, label, &probe);
     }
     Ok(())

@@ -82,6 +82,13 @@ impl Sharded {
         Ok(Some(numbered).filter(|_| number.count > 1))
     }
 
+    /// Returns whether the main file is the index of shards, whether or not they are there.
+    pub(crate) fn is_index(files: &FileSet, limits: &Limits) -> bool {
+        let is_named = files.main().is_ok_and(|main| is_index(files.name(main)));
+        is_named
+            && Self::of(files, limits).is_ok_and(|set| set.is_some_and(|set| set.index.is_some()))
+    }
+
     fn indexed(files: &FileSet, index: ShardIndex) -> Self {
         let shards = index.shards.iter().map(|name| (name.clone(), shard(files, name))).collect();
         let unnamed = unnamed(files, &index.shards);
