@@ -1,5 +1,6 @@
 //! Decompression within limits.
 
+mod bzip2;
 mod lz4;
 mod xz;
 mod zstd;
@@ -78,6 +79,15 @@ impl Packing {
         !matches!(self, Self::Zlib | Self::Lzma | Self::OldJoblib)
     }
 
+    /// Returns the cost of a stream, in units of the budget, in addition to that of its bytes.
+    pub(crate) fn stream_cost(self) -> u64 {
+        match self {
+            Self::Bzip2 => 1_500_000,
+            Self::Zstd => 1_500,
+            _ => 0,
+        }
+    }
+
     /// Returns the cost per byte of output: some formats are much slower than others.
     pub(crate) fn weight(self) -> u64 {
         match self {
@@ -107,10 +117,10 @@ impl Packing {
         self,
         part: Section,
         window: u64,
-        used: Rc<Cell<u64>>,
+        used: UsedInput,
     ) -> Result<Box<dyn Read>, String> {
-        let whole = |part: Section| part.stream(0, used.clone());
-        let from = |part: Section, at: u64| part.stream(at, used.clone());
+        let whole = |part: Section| part.stream(0, used.bytes.clone());
+        let from = |part: Section, at: u64| part.stream(at, used.bytes.clone());
         Ok(match self {
             Self::Deflate => Box::new(DeflateDecoder::new(whole(part))),
             Self::Gzip => Box::new(MultiGzDecoder::new(whole(part))),
@@ -120,7 +130,7 @@ impl Packing {
                 let start = old_joblib(&head).ok_or("it has no header")?;
                 Box::new(ZlibDecoder::new(from(part, start)))
             }
-            Self::Bzip2 => Box::new(bzip2::read::MultiBzDecoder::new(whole(part))),
+            Self::Bzip2 => Box::new(bzip2::Bzip2::new(whole(part), used.streams.clone())),
             Self::Xz => Box::new(xz::Xz::new(whole(part), window)),
             Self::Lzma => {
                 let header = exactly::<LZMA_HEADER>(&part, 0).ok_or("it has no header")?;
@@ -138,11 +148,20 @@ impl Packing {
                 let dictionary = u32::from_le_bytes([a, b, c, d]);
                 lzma(from(part, 9), props, dictionary, u64::MAX, window)?
             }
-            Self::Zstd => Box::new(zstd::Zstd::new(whole(part), window)),
+            Self::Zstd => Box::new(zstd::Zstd::new(whole(part), window, used.streams.clone())),
             Self::Lz4 => Box::new(lz4::Lz4::new(whole(part))),
             Self::Other(_) => return Err("Statelens does not unpack it".to_owned()),
         })
     }
+}
+
+/// What a reader has used of its source so far.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct UsedInput {
+    /// Number of bytes, which may include read-ahead.
+    bytes: Rc<Cell<u64>>,
+    /// Number of streams, if the format has a cost for each.
+    streams: Rc<Cell<u64>>,
 }
 
 /// The length of an LZMA header: properties, dictionary size, and uncompressed length.
@@ -202,9 +221,15 @@ pub(crate) struct Unpacked {
     pub(crate) more: Option<Box<dyn Read>>,
     /// Number of source bytes that were read, which may include read-ahead.
     pub(crate) used: u64,
+    /// Number of streams, if the format has a cost for each.
+    pub(crate) streams: u64,
     /// Whether Python would get more or different output.
     pub(crate) differs: bool,
 }
+
+/// Output of LZMA that needs only a small dictionary. Bytes that look like a header are frequent, and
+/// each may ask for a dictionary of gigabytes.
+const SHORT: u64 = 4 << 10;
 
 /// Decompresses up to `most` bytes. `depth` is the nesting depth of the source's compression. Fails
 /// only if there is not enough memory.
@@ -214,14 +239,33 @@ pub(crate) fn unpack(
     most: u64,
     depth: u32,
 ) -> Result<Unpacked> {
+    if matches!(packing, Packing::Lzma | Packing::ZipLzma) && most > SHORT {
+        // No distance is longer than the output.
+        let short = unpack_in(source, packing, SHORT, SHORT, depth)?;
+        if short.more.is_none() {
+            return Ok(short);
+        }
+    }
+    unpack_in(source, packing, most, WINDOW >> depth, depth)
+}
+
+/// Like [`unpack`], with a window of this number of bytes.
+fn unpack_in(
+    source: &Arc<dyn ReadAt>,
+    packing: Packing,
+    most: u64,
+    window: u64,
+    depth: u32,
+) -> Result<Unpacked> {
     let mut bytes = Vec::new();
     let part = Section::new(source.clone(), 0, u64::MAX);
-    let used = Rc::new(Cell::new(0));
-    let mut reader = match packing.reader(part, WINDOW >> depth, used.clone()) {
+    let used = UsedInput::default();
+    let mut reader = match packing.reader(part, window, used.clone()) {
         Ok(reader) => reader,
         Err(why) => {
-            let used = used.get();
-            return Ok(Unpacked { bytes, broken: Some(why), more: None, used, differs: false });
+            let used = used.bytes.get();
+            let broken = Some(why);
+            return Ok(Unpacked { bytes, broken, more: None, used, streams: 0, differs: false });
         }
     };
     let mut broken = match fill(&mut reader, &mut bytes, most) {
@@ -233,12 +277,12 @@ pub(crate) fn unpack(
     };
     if broken.is_some() {
         let part = Section::new(source.clone(), 0, u64::MAX);
-        if let Ok(mut again) = packing.reader(part, WINDOW >> depth, Rc::default()) {
+        if let Ok(mut again) = packing.reader(part, window, UsedInput::default()) {
             read_to_the_error(&mut again, &mut bytes, most);
         }
     }
     let more = broken.is_none() && bytes.len() as u64 >= most;
-    let used = used.get();
+    let (used, streams) = (used.bytes.get(), used.streams.get());
     let mut differs = false;
     if packing == Packing::Lzma && !bytes.is_empty() {
         // Python continues with the data that follows, which may also be xz.
@@ -252,7 +296,7 @@ pub(crate) fn unpack(
         let expands = bytes.len() as u64 > used;
         differs |= broken.is_some() && expands && dictionary > WINDOW >> depth;
     }
-    Ok(Unpacked { bytes, broken, more: more.then_some(reader), used, differs })
+    Ok(Unpacked { bytes, broken, more: more.then_some(reader), used, streams, differs })
 }
 
 /// Returns the underlying error if it is a lack of memory.

@@ -2,13 +2,12 @@
 //! names and lengths are kept.
 
 use std::io::{self, Read};
-use std::rc::Rc;
 use std::sync::Arc;
 
 use statelens_checkpoint::{FileSet, Memory, Progress, ReadAt, Result};
 
 use super::{ArchiveMember, MAX_MEMBERS, PACKED_TAR, is_folder};
-use crate::packed::{self, Packing};
+use crate::packed::{self, Packing, UsedInput};
 use crate::section::Section;
 use crate::tar::{self, Walk};
 
@@ -40,7 +39,9 @@ pub(super) fn members(files: &FileSet, progress: &mut dyn Progress) -> Result<Op
         return Ok(None);
     }
     let part = Section::new(files.source(main)?.clone(), 0, u64::MAX);
-    let Ok(reader) = packing.reader(part, packed::WINDOW, Rc::default()) else { return Ok(None) };
+    let Ok(reader) = packing.reader(part, packed::WINDOW, UsedInput::default()) else {
+        return Ok(None);
+    };
     let mut reader = reader.take(MOST / packing.weight());
     let mut listing = Listing { members: Vec::new(), ended: None };
     // The bytes from the next header on.

@@ -1,16 +1,27 @@
 //! Files of Zstandard: consecutive frames, some of which may be empty (RFC 8878).
 
+use std::cell::Cell;
 use std::io::{self, Read};
+use std::rc::Rc;
 
 use ruzstd::decoding::FrameDecoder;
 use ruzstd::decoding::StreamingDecoder;
 
 use crate::section::SectionStream;
 
+/// Number of frames that may be short: each takes a microsecond.
+const MAX_SHORT: u64 = 1 << 18;
+/// Mean number of decompressed bytes of further frames.
+const MIN_MEAN: u64 = 64;
+
 /// Decompresses all frames of a file. One decoder is used for all: a small file may have a hundred
 /// thousand frames, and a decoder has large tables.
 pub(super) struct Zstd {
     state: State,
+    /// Number of frames so far, which the caller sees.
+    frames: Rc<Cell<u64>>,
+    /// Number of decompressed bytes.
+    len: u64,
 }
 
 enum State {
@@ -23,10 +34,10 @@ enum State {
 type Decoder = StreamingDecoder<io::Chain<io::Cursor<[u8; 4]>, SectionStream>, Box<FrameDecoder>>;
 
 impl Zstd {
-    pub(super) fn new(source: SectionStream, window: u64) -> Self {
+    pub(super) fn new(source: SectionStream, window: u64, frames: Rc<Cell<u64>>) -> Self {
         let mut decoder = Box::new(FrameDecoder::new());
         decoder.set_max_window_size(window);
-        Self { state: State::Between(source, decoder) }
+        Self { state: State::Between(source, decoder), frames, len: 0 }
     }
 
     fn frame(mut source: SectionStream, decoder: Box<FrameDecoder>) -> io::Result<State> {
@@ -55,11 +66,19 @@ impl Read for Zstd {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         loop {
             match std::mem::replace(&mut self.state, State::Ended) {
-                State::Between(source, decoder) => self.state = Self::frame(source, decoder)?,
-
+                State::Between(source, decoder) => {
+                    let frames = self.frames.get() + 1;
+                    self.frames.set(frames);
+                    if frames > MAX_SHORT && self.len / frames < MIN_MEAN {
+                        let what = format!("it has more than {MAX_SHORT} frames of a few bytes");
+                        return Err(io::Error::other(what));
+                    }
+                    self.state = Self::frame(source, decoder)?;
+                }
                 State::InFrame(mut decoder) => {
                     let read = decoder.read(into)?;
                     if read > 0 || into.is_empty() {
+                        self.len += read as u64;
                         self.state = State::InFrame(decoder);
                         return Ok(read);
                     }
@@ -74,7 +93,6 @@ impl Read for Zstd {
 
 #[cfg(test)]
 mod tests {
-    use std::rc::Rc;
     use std::sync::Arc;
 
     use statelens_checkpoint::Memory;
@@ -91,8 +109,20 @@ mod tests {
         let file = [one(b'a'), empty.clone(), skipped, one(b'b'), empty].concat();
         let part = Section::new(Arc::new(Memory::from(file)), 0, u64::MAX);
         let mut text = String::new();
-        Zstd::new(part.stream(0, Rc::default()), 1 << 20).read_to_string(&mut text).unwrap();
+        Zstd::new(part.stream(0, Rc::default()), 1 << 20, Rc::default())
+            .read_to_string(&mut text)
+            .unwrap();
         assert_eq!(text, "ab");
+    }
+
+    #[test]
+    fn refuses_hundreds_of_thousands_of_short_frames() {
+        let empty = [0x28, 0xb5, 0x2f, 0xfd, 0x20, 0, 1, 0, 0];
+        let part = Section::new(Arc::new(Memory::from(empty.repeat(300_000))), 0, u64::MAX);
+        let frames = Rc::default();
+        let mut reader = Zstd::new(part.stream(0, Rc::default()), 1 << 20, Rc::clone(&frames));
+        assert!(reader.read_to_end(&mut Vec::new()).is_err());
+        assert_eq!(frames.get(), MAX_SHORT + 1);
     }
 
     #[test]
@@ -102,7 +132,8 @@ mod tests {
             let frame = vec![0x28, 0xb5, 0x2f, 0xfd, 0, (window - 10) << 3, 9, 0, 0, b'N'];
             let part = Section::new(Arc::new(Memory::from(frame)), 0, u64::MAX);
             let mut bytes = Vec::new();
-            let read = Zstd::new(part.stream(0, Rc::default()), 1 << 20).read_to_end(&mut bytes);
+            let read = Zstd::new(part.stream(0, Rc::default()), 1 << 20, Rc::default())
+                .read_to_end(&mut bytes);
             assert_eq!(read.is_ok(), is_read, "2 ** {window}");
         }
     }

@@ -26,6 +26,9 @@ impl Search<'_> {
             return Ok(false);
         }
         let sample = packed::unpack(&blob.source, packing, SAMPLE, blob.unpacked)?;
+        if !self.spend(sample.streams * packing.stream_cost()) {
+            return Ok(false);
+        }
         Ok(sample.broken.is_none() && !sample.bytes.is_empty())
     }
 
@@ -61,10 +64,11 @@ impl Search<'_> {
         let weight = packing.weight();
         let most = (self.limits.structure >> blob.unpacked).min(self.budget.left() / weight);
         let unpacked = packed::unpack(&blob.source, packing, most, blob.unpacked)?;
-        let Unpacked { bytes, broken, more, used, differs } = unpacked;
+        let Unpacked { bytes, broken, more, used, streams, differs } = unpacked;
         // Up to an error, it is decompressed twice.
         let times = 1 + u64::from(broken.is_some());
-        if !self.spend(times * (bytes.len() as u64 * weight + used * READ)) {
+        let streams = streams * packing.stream_cost();
+        if !self.spend(times * (bytes.len() as u64 * weight + used * READ + streams)) {
             return Ok(());
         }
         if broken.is_none() {
