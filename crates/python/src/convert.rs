@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use pyo3::prelude::*;
+use statelens::PathText as _;
 use statelens::executor::count;
 use statelens::job::{EditTexts, JobOptions, Reading};
 use statelens::parts::convert::{OutputOptions, read_as_rule};
@@ -50,7 +51,7 @@ impl ConvertOptions {
         let by_name = || -> Result<String> {
             let writing = writing_for_name(&name).ok_or_else(|| {
                 Error::refused("the extension is not that of a format")
-                    .in_file(path.display().to_string())
+                    .in_file(path.to_text())
                     .advice("Choose one with `to`.")
             })?;
             Ok(writing.id.to_owned())

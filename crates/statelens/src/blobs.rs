@@ -9,6 +9,7 @@ use statelens_checkpoint::{Error, Progress, ReadAt as _, Result};
 use statelens_compare::verify::{Problem, Trouble, VerificationReport};
 
 use crate::files::FileSource;
+use crate::files::PathText as _;
 use crate::remote::{Hashing, blob_hash};
 
 /// Bytes that are hashed at a time.
@@ -130,9 +131,7 @@ fn hash(
     let mut at = 0;
     while at < len {
         let piece = &mut buffer[..(len - at).min(BUFFER as u64) as usize];
-        source
-            .read_at(at, piece)
-            .map_err(|error| error.in_file(source.path().display().to_string()))?;
+        source.read_at(at, piece).map_err(|error| error.in_file(source.path().to_text()))?;
         hash.update(piece);
         at += piece.len() as u64;
         if !progress(piece.len() as u64) {

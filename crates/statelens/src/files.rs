@@ -610,6 +610,18 @@ pub fn path_text(path: &Path) -> String {
     shown(path.as_os_str())
 }
 
+/// Paths in messages. [`Path::display`] would show different paths alike.
+pub trait PathText {
+    /// Returns the path as [`path_text`] does.
+    fn to_text(&self) -> String;
+}
+
+impl PathText for Path {
+    fn to_text(&self) -> String {
+        path_text(self)
+    }
+}
+
 /// Returns a name as text; bytes that are not UTF-8 become `\xff`, so that different names stay
 /// different.
 #[cfg(unix)]

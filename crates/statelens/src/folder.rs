@@ -9,6 +9,7 @@ pub use statelens_compare::folder::{FolderReport, Level, Rule, RuleFinding, Rule
 use statelens_compare::folder::{check_folder, rebuild_indexes};
 
 use crate::files;
+use crate::files::PathText as _;
 use crate::open::{Opener, SourceOpener};
 use crate::remote::address;
 
@@ -80,7 +81,7 @@ pub fn fix_index(
 ) -> Result<Vec<PathBuf>> {
     if !folder.is_dir() {
         return Err(Error::refused("an index is written for a folder")
-            .in_file(folder.display().to_string())
+            .in_file(folder.to_text())
             .advice("Name the folder with the shards."));
     }
     let files = files::glance(&files_in(folder, folder)?);
@@ -88,7 +89,7 @@ pub fn fix_index(
     for index in rebuild_indexes(&files, limits, progress)? {
         let path = folder.join(&index.file);
         let failed = |error: std::io::Error| {
-            Error::io(format!("it can't be written: {error}")).in_file(path.display().to_string())
+            Error::io(format!("it can't be written: {error}")).in_file(path.to_text())
         };
         let mut file = tempfile::NamedTempFile::new_in(folder).map_err(failed)?;
         file.write_all(index.text.as_bytes()).map_err(failed)?;
@@ -97,7 +98,7 @@ pub fn fix_index(
             let kept = folder.join(index.file.clone() + REPLACED);
             if kept.exists() {
                 return Err(Error::refused("the previous index can't be kept: this file exists")
-                    .in_file(kept.display().to_string())
+                    .in_file(kept.to_text())
                     .advice("Move it away, and try again."));
             }
             fs::rename(&path, kept).map_err(failed)?;

@@ -79,7 +79,7 @@ pub use all_cores::AllCores;
 pub use checkpoint::{Checkpoint, ManifestForm, diff, diff_with};
 pub use conversion::{ConversionPlan, ConvertBuilder, Target, Written, convert};
 pub use element::Element;
-pub use files::path_text;
+pub use files::{PathText, path_text};
 pub use open::{Opener, SourceOpener, open, open_url, scan};
 pub use reference::listed_keys;
 pub use refusal::Refusal;

@@ -12,6 +12,7 @@ use statelens_describe::CheckpointSummary;
 use statelens_formats::ScanOptions;
 use statelens_remote::Meter;
 
+use crate::files::PathText as _;
 use crate::files::{self, OpenedFiles};
 use crate::listings::Listings;
 use crate::remote::{self, RemoteOpener};
@@ -315,7 +316,7 @@ impl SourceOpener {
         let limits = &self.remote.limits;
         let (mut merging, mut sources) = (Merging::new(limits), Vec::new());
         for (path, part) in parts {
-            let name = path.display().to_string();
+            let name = path.to_text();
             if remote::address(&path).is_some() {
                 return Err(Error::unsupported("only files on disk can be merged")
                     .in_file(name)

@@ -20,6 +20,7 @@ pub use shards::old_shards;
 use statelens_checkpoint::{Error, Result, size_text};
 use statelens_tensor::BUFFER;
 
+use crate::files::PathText as _;
 use crate::files::{FileSource, path_text};
 use crate::remote;
 
@@ -66,7 +67,7 @@ pub fn check_target(target: &Path, replace: bool, sources: &[Arc<FileSource>]) -
         sources.iter().find(|source| source.is_open() && same_file(target, source.path()))
     {
         return Err(Error::refused("the checkpoint is being read from this file")
-            .in_file(source.path().display().to_string())
+            .in_file(source.path().to_text())
             .advice("Write to another name."));
     }
     if !replace {
@@ -297,11 +298,11 @@ fn create_error(error: &io::Error, folder: &Path, target: &Path) -> Error {
     let name = path_text(target);
     let made = match error.kind() {
         io::ErrorKind::NotFound => {
-            Error::io(format!("there is no folder `{}`", folder.display())).in_file(name)
+            Error::io(format!("there is no folder `{}`", folder.to_text())).in_file(name)
         }
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => Error::io(format!(
             "you don't have permission to write in the folder `{}`",
-            folder.display()
+            folder.to_text()
         ))
         .in_file(name)
         .advice("Name a file in another folder."),

@@ -4,6 +4,7 @@ use std::fs;
 use std::io::Read as _;
 use std::path::Path;
 
+use crate::files::PathText as _;
 use statelens_checkpoint::{Error, Result};
 use statelens_compare::check::{Expected, is_text, parse_reference};
 
@@ -21,7 +22,7 @@ pub fn listed_keys(path: &Path) -> Result<Option<Vec<Expected>>> {
     if (&file).take(512).read_to_end(&mut head).is_err() || !is_text(&head) {
         return Ok(None);
     }
-    let in_file = |error: Error| error.in_file(path.display().to_string());
+    let in_file = |error: Error| error.in_file(path.to_text());
     let text =
         fs::read(path).map_err(|error| in_file(Error::io(format!("it can't be read: {error}"))))?;
     parse_reference(&text).map_err(in_file)

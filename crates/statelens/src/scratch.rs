@@ -9,6 +9,7 @@ use std::{env, fs, io};
 use statelens_checkpoint::{Area, Error, ReadAt as _, Result, Scratch, grouped};
 
 use crate::files::FileSource;
+use crate::files::PathText as _;
 use crate::sink::write_at;
 
 /// Default limit in bytes.
@@ -18,7 +19,7 @@ pub const MOST: u64 = 8_000_000_000;
 pub fn unnamed() -> Result<fs::File> {
     let folder = folder();
     tempfile::tempfile_in(&folder).map_err(|error| {
-        failed(&format!("a temporary file can't be created in {}", folder.display()), &error)
+        failed(&format!("a temporary file can't be created in {}", folder.to_text()), &error)
     })
 }
 
@@ -68,7 +69,7 @@ impl Scratch for Disk {
         let folder = folder();
         let made = tempfile::tempfile_in(&folder).map_err(|error| {
             self.free.fetch_add(len, Ordering::Relaxed);
-            failed(&format!("scratch space can't be created in {}", folder.display()), &error)
+            failed(&format!("scratch space can't be created in {}", folder.to_text()), &error)
         })?;
         let file = Arc::new(made);
         let source = FileSource::unnamed(file.clone(), len);

@@ -16,6 +16,7 @@ use statelens_checkpoint::{Checkpoint, Error, Limits, Plan, Progress, Result};
 use statelens_compare::ReadBack;
 use statelens_convert::RunReport;
 
+use crate::files::PathText as _;
 use crate::files::{self, FileSource, path_text};
 use crate::output::{
     FolderLock, Folders, Output, Sync, check_target, keep_all, old_shards, same_file,
@@ -279,7 +280,7 @@ pub(crate) fn complete(
     for shard in &old {
         fs::remove_file(shard).map_err(|error| {
             Error::io(format!("this shard of the replaced checkpoint can't be removed: {error}"))
-                .in_file(shard.display().to_string())
+                .in_file(shard.to_text())
                 .advice("The new checkpoint is complete and does not use this file.")
                 .caused_by(error)
         })?;

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use statelens::PathText as _;
 use statelens::parts::checkpoint::Checkpoint;
 use statelens::parts::convert::{Change, Edit, EditTexts, Rename};
 use statelens::{DType, Error, Result};
@@ -38,12 +39,12 @@ pub(super) fn texts(args: &Edits) -> EditTexts {
 pub(super) fn listed_renames(path: Option<&Path>) -> Result<Option<Rename>> {
     let Some(path) = path else { return Ok(None) };
     let listed = Rename::list(&list(path)?);
-    listed.map(Some).map_err(|error| error.in_file(path.display().to_string()))
+    listed.map(Some).map_err(|error| error.in_file(path.to_text()))
 }
 
 /// Reads a list of names.
 pub(super) fn list(path: &Path) -> Result<String> {
-    let in_file = |error: Error| error.in_file(path.display().to_string());
+    let in_file = |error: Error| error.in_file(path.to_text());
     let about = fs::metadata(path).map_err(|error| source::open_error(&error, path))?;
     if !about.is_file() || about.len() > LONGEST_LIST {
         return Err(in_file(Error::refused("this is not a list of names")));
@@ -64,7 +65,7 @@ pub(super) fn warn_of_unused(args: &Edits, edit: &Edit, source: &Checkpoint) -> 
     for text in &unused.rename {
         match (args.rename.contains(text), &args.rename_map) {
             (false, Some(list)) => {
-                warn(&format!("--rename-map {}: no key is in this list", list.display()));
+                warn(&format!("--rename-map {}: no key is in this list", list.to_text()));
             }
             _ => warn(&format!("--rename {text}: no key matches")),
         }

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use statelens::PathText as _;
 use statelens::parts::checkpoint::Checkpoint;
 use statelens::parts::convert::Merging;
 use statelens::{Error, Result};
@@ -42,7 +43,7 @@ fn merged(files: &[PathBuf], args: &Merge) -> Result<(Checkpoint, Vec<Arc<FileSo
     for file in files {
         if remote::address(file).is_some() {
             return Err(Error::unsupported("merge reads local files only")
-                .in_file(file.display().to_string())
+                .in_file(file.to_text())
                 .advice("Download it first."));
         }
         let opened = source::open(file, &args.common.with)?;
@@ -84,5 +85,5 @@ fn merged(files: &[PathBuf], args: &Merge) -> Result<(Checkpoint, Vec<Arc<FileSo
 const MAX_LISTED: usize = 20;
 
 fn name(file: &Path) -> String {
-    file.display().to_string()
+    file.to_text()
 }

@@ -26,6 +26,7 @@ mod writing;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
+use statelens::PathText as _;
 use statelens::parts::checkpoint::{Leaf, known_key, visible};
 use statelens::parts::convert::CastRule;
 use statelens::parts::describe::near_keys;
@@ -47,7 +48,7 @@ fn open(file: &Path, with: &[PathBuf]) -> Result<Checkpoint> {
         Some(read) => read,
         None => {
             if !rules.is_empty() {
-                let file = file.display();
+                let file = file.to_text();
                 warn(&format!("--read-as changes nothing in {file}: all its arrays have a dtype"));
             }
             checkpoint
@@ -56,7 +57,7 @@ fn open(file: &Path, with: &[PathBuf]) -> Result<Checkpoint> {
     let is_unstacked = UNSTACK.get().copied().unwrap_or(false);
     let unstacked = if is_unstacked { checkpoint.unstacked()? } else { None };
     if is_unstacked && unstacked.is_none() {
-        let file = file.display();
+        let file = file.to_text();
         warn(&format!("--unstack changes nothing in {file}: no tensor holds several layers"));
     }
     let checkpoint = unstacked.unwrap_or(checkpoint);
@@ -121,11 +122,11 @@ fn leaf<'a>(leaves: &'a [Leaf], key: &str, file: &Path) -> Result<&'a Leaf> {
         let near = near_keys(leaves, key, 5);
         let near: Vec<String> =
             near.iter().map(|leaf| format!("`{}`", leaf.flat.to_lossy())).collect();
-        Error::refused(format!("there is no key `{key}`"))
-            .in_file(file.display().to_string())
-            .advice(match near.is_empty() {
+        Error::refused(format!("there is no key `{key}`")).in_file(file.to_text()).advice(
+            match near.is_empty() {
                 true => "`statelens ls` lists the keys.".into(),
                 false => format!("Similar keys: {}.", near.join(", ")),
-            })
+            },
+        )
     })
 }

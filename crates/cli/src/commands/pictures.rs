@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use statelens::PathText as _;
 use statelens::files::FileSource;
 use statelens::parts::checkpoint::{FileSet, Tensor, visible};
 use statelens::parts::compare::diff::TensorDifference;
@@ -150,7 +151,7 @@ pub fn picture_is_svg(target: &Path) -> Result<bool> {
         Some("svg") => Ok(true),
         Some("png") => Ok(false),
         _ => Err(Error::refused("its extension is not supported")
-            .in_file(target.display().to_string())
+            .in_file(target.to_text())
             .expected(".png or .svg")),
     }
 }
@@ -181,7 +182,7 @@ pub(crate) fn save_bytes(bytes: &[u8], target: &Path, force: bool, sync: Sync) -
 
 fn png(raster: &Raster, title: &str, text: &str, target: &Path) -> Result<Vec<u8>> {
     let failed = |error: png::EncodingError| {
-        Error::io(format!("writing failed: {error}")).in_file(target.display().to_string())
+        Error::io(format!("writing failed: {error}")).in_file(target.to_text())
     };
     let mut bytes = Vec::new();
     let mut encoder = png::Encoder::new(&mut bytes, raster.width, raster.height);

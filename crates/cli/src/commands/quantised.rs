@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use statelens::PathText as _;
 use statelens::parts::checkpoint::{DType, visible};
 use statelens::parts::quantised::{QuantisedWeight, complete};
 use statelens::{Checkpoint, Error, Result};
@@ -161,7 +162,7 @@ pub(super) fn write_config(input: &Path, output: &Path) -> Result<()> {
         warn(&format!(
             "{} still has the settings of the quantisation: remove `quantization_config` from it, or loaders \
              will expect codes",
-            to.display()
+            to.to_text()
         ));
         return Ok(());
     }
@@ -169,6 +170,6 @@ pub(super) fn write_config(input: &Path, output: &Path) -> Result<()> {
         out(text.as_bytes())?;
         Ok(())
     })?;
-    warn(&format!("wrote {} without `quantization_config`", to.display()));
+    warn(&format!("wrote {} without `quantization_config`", to.to_text()));
     Ok(())
 }

@@ -5,6 +5,7 @@ mod slice;
 
 pub use code::snippet;
 
+use statelens::PathText as _;
 use statelens::parts::checkpoint::{
     Checkpoint, Leaf, Quantizer, Tensor, float_repr, known_key, shape_text,
 };
@@ -166,15 +167,15 @@ fn named<'a>(leaves: &'a [Leaf], key: &str, args: &Show) -> Result<Vec<&'a Leaf>
         leaves.iter().filter(|leaf| known_key(&leaf.flat.to_lossy()) == key).collect();
     if short.len() > 1 {
         return Err(Error::refused(format!("{} keys have the short form `{key}`", short.len()))
-            .in_file(args.input.file.display().to_string())
+            .in_file(args.input.file.to_text())
             .advice("`statelens ls` lists the full keys."));
     }
     Ok(short)
 }
 
 fn unknown(leaves: &[Leaf], key: &str, args: &Show) -> Error {
-    let error = Error::refused(format!("there is no key `{key}`"))
-        .in_file(args.input.file.display().to_string());
+    let error =
+        Error::refused(format!("there is no key `{key}`")).in_file(args.input.file.to_text());
     let near: Vec<String> = near_keys(leaves, key, 5)
         .iter()
         .map(|leaf| format!("`{}`", leaf.flat.to_lossy()))

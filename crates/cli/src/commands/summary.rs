@@ -1,5 +1,6 @@
 //! `statelens summary`.
 
+use statelens::PathText as _;
 use statelens::parts::describe::share::{
     self, KeysAs, LinkOptions, Outline, write_html, write_json, write_markdown, write_picture,
     write_text,
@@ -64,7 +65,7 @@ fn kind(args: &SummaryArgs) -> Result<To> {
         "txt" => Ok(To::Txt),
         "svg" => Ok(To::Svg),
         _ => Err(Error::refused("its extension is not supported")
-            .in_file(output.display().to_string())
+            .in_file(output.to_text())
             .advice("Choose one with --to: md, html, json, txt or svg.")),
     }
 }

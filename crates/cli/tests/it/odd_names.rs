@@ -26,6 +26,25 @@ fn ran(command: &[&str], files: &[&PathBuf]) -> Ran {
     run(args.chain(files.iter().map(|file| file.as_os_str().to_owned())))
 }
 
+/// `Path::display` shows bytes that are not UTF-8 alike: messages use `PathText`.
+#[test]
+fn no_message_displays_a_path() {
+    let crates = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut open: Vec<PathBuf> =
+        ["cli", "python", "statelens"].map(|name| crates.join(name).join("src")).into();
+    let mut count = 0;
+    while let Some(path) = open.pop() {
+        if path.is_dir() {
+            open.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+        } else if path.extension() == Some(OsStr::new("rs")) {
+            count += 1;
+            let text = fs::read_to_string(&path).unwrap();
+            assert!(!text.contains(".display()"), "{path:?}");
+        }
+    }
+    assert!(count > 100, "{count} files");
+}
+
 #[test]
 fn all_outputs_name_files_that_are_not_utf8() {
     let folder = Folder::new();

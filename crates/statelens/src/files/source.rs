@@ -9,6 +9,7 @@ use std::time::SystemTime;
 use statelens_checkpoint::{Error, ReadAt, Result, listed};
 
 use super::{folder, path_text, prefix, within};
+use crate::files::PathText as _;
 use crate::listings::MAX_SIBLINGS;
 
 /// A regular file, which is opened on the first read.
@@ -144,7 +145,7 @@ impl ReadAt for FileSource {
 
 impl fmt::Debug for FileSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "FileSource({})", self.path.display())
+        write!(f, "FileSource({})", self.path.to_text())
     }
 }
 
@@ -216,7 +217,7 @@ pub fn open_error(error: &std::io::Error, path: &Path) -> Error {
     let made = match error.kind() {
         ErrorKind::NotFound => match fs::read_link(path) {
             Ok(target) => {
-                Error::io(format!("this is a link to {}, which does not exist", target.display()))
+                Error::io(format!("this is a link to {}, which does not exist", target.to_text()))
                     .coded("not-found")
                     .in_file(name)
                     .advice(DANGLING)

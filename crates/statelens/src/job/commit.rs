@@ -13,6 +13,7 @@ use super::recipe::JobOutput;
 use super::results::{TaskResult, WrittenRange, merged};
 use super::summed::check_ranges;
 use crate::files;
+use crate::files::PathText as _;
 use crate::output::{Output, same_file};
 use crate::refusal::Refusal;
 use crate::sink::write_at;
@@ -113,7 +114,7 @@ fn state(output: &JobOutput, replace: bool) -> Result<OutputState> {
     }
     .map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => Error::refused("the unfinished output of the job is gone")
-            .in_file(temporary.display().to_string())
+            .in_file(temporary.to_text())
             .coded("job-ended")
             .advice("The job was aborted. Plan it again."),
         _ => files::open_error(&error, temporary),

@@ -11,6 +11,7 @@ use statelens_formats::is_named_as_weights;
 
 use super::recipe::ManySource;
 use super::store::absolute;
+use crate::files::PathText as _;
 use crate::files::{self, open_error};
 use crate::remote::{self, listed};
 
@@ -54,7 +55,7 @@ impl SourceListing {
         let failed = |error: std::io::Error| open_error(&error, list);
         let about = fs::metadata(list).map_err(failed)?;
         if !about.is_file() || about.len() > MAX_LIST {
-            return Err(Error::refused("this is not a list").in_file(list.display().to_string()));
+            return Err(Error::refused("this is not a list").in_file(list.to_text()));
         }
         let text = fs::read_to_string(list).map_err(failed)?;
         let lines = text.lines().map(str::trim);

@@ -18,6 +18,7 @@ use super::listing::state;
 use super::reading::JobOpener;
 use super::recipe::{ManyCommand, ManyRecipe, ManySource};
 use crate::checkpoint::ManifestForm;
+use crate::files::PathText as _;
 use crate::statistics::{Grouping, TensorGroups, drive, first_read, group_name};
 use crate::{Checkpoint, remote};
 
@@ -35,7 +36,7 @@ impl ManyResult {
     /// Fails unless the results are those of `sources`.
     pub(crate) fn check(&self, sources: &[ManySource]) -> Result<()> {
         let is_of = |(one, source): (&CheckpointResult, &ManySource)| {
-            one.path == source.path.display().to_string() && one.bytes == source.bytes
+            one.path == source.path.to_text() && one.bytes == source.bytes
         };
         match self.checkpoints.len() == sources.len()
             && self.checkpoints.iter().zip(sources).all(is_of)
@@ -131,7 +132,7 @@ pub(crate) fn run(
     let mut result = ManyResult::default();
     let mut groups = TensorGroups::new();
     for source in sources {
-        let (path, bytes) = (source.path.display().to_string(), source.bytes);
+        let (path, bytes) = (source.path.to_text(), source.bytes);
         let outcome = check_unchanged(source)
             .and_then(|()| outcome(command, opener, (&source.path, &all), &mut groups, progress))
             .and_then(|outcome| check_unchanged(source).map(|()| outcome));
@@ -200,7 +201,7 @@ pub(crate) fn merged(
             }
         }
     }
-    let expected = sources.iter().map(|one| one.path.display().to_string());
+    let expected = sources.iter().map(|one| one.path.to_text());
     if !expected.eq(report.checkpoints.iter().map(|one| one.path.clone())) {
         return Err(Error::damaged("the results are not those of the job's checkpoints"));
     }
@@ -232,14 +233,14 @@ fn outcome(
             Ok(CommandOutcome {
                 passes: worst <= Some(Grade::Warning),
                 verdict: worst.map_or("nothing to report", grade_word).to_owned(),
-                report: findings_json(Some(&path.display().to_string()), &findings),
+                report: findings_json(Some(&path.to_text()), &findings),
             })
         }
         ManyCommand::Stats { by } => {
             let checkpoint = opener.open(path, progress)?;
             checkpoint.check_size("reading all values")?;
             let own = statistics(&checkpoint, *by, progress)
-                .map_err(|error| error.in_file(path.display().to_string()))?;
+                .map_err(|error| error.in_file(path.to_text()))?;
             checkpoint.unchanged()?;
             let report = report_json(&fields! { groups: group_fields(&own) });
             // Last, so that a checkpoint that can't be read adds nothing.
@@ -322,7 +323,7 @@ fn check_unchanged(source: &ManySource) -> Result<()> {
     match state(&source.path)? == *source {
         true => Ok(()),
         false => Err(Error::refused("the file has changed since the job was planned")
-            .in_file(source.path.display().to_string())
+            .in_file(source.path.to_text())
             .coded("source-changed")),
     }
 }

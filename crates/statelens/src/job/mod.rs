@@ -52,6 +52,7 @@ use planned::JobConversion;
 use reading::JobOpener;
 use results::TaskResult;
 
+use crate::files::PathText as _;
 use crate::job_store::JobStore;
 use crate::refusal::Refusal;
 use crate::report::{CastEffects, path_texts};
@@ -190,7 +191,7 @@ impl Job {
     pub fn open(place: &Path) -> Result<Self> {
         let place = &store::absolute(place)?;
         let store = store::at(place)?;
-        let named = |error: Error| error.in_file(place.display().to_string());
+        let named = |error: Error| error.in_file(place.to_text());
         let bytes = store.read(RECIPE)?.ok_or_else(|| {
             named(Error::refused("there is no job").coded("no-job"))
                 .advice(advice![Setting::PlanJob, " plans one."])
@@ -316,7 +317,7 @@ impl Job {
         let first = index.saturating_mul(per);
         if first >= count {
             return Err(Error::refused(format!("there is no task {index}"))
-                .in_file(self.place.display().to_string())
+                .in_file(self.place.to_text())
                 .expected(format!("0 to {}", count.div_ceil(per) - 1)));
         }
         self.run(first..first.saturating_add(per).min(count), progress, ended)
@@ -437,7 +438,7 @@ impl Job {
                 match fs::remove_file(path) {
                     Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                         return Err(Error::io(format!("it can't be removed: {error}"))
-                            .in_file(path.display().to_string()));
+                            .in_file(path.to_text()));
                     }
                     _ => {}
                 }
@@ -454,7 +455,7 @@ impl Job {
         match task < self.recipe.tasks {
             true => Ok(()),
             false => Err(Error::refused(format!("there is no task {task}"))
-                .in_file(self.place.display().to_string())
+                .in_file(self.place.to_text())
                 .expected(format!("0 to {}", self.recipe.tasks - 1))),
         }
     }
@@ -463,7 +464,7 @@ impl Job {
         let JobStatus { tasks, missing, failed, .. } = self.status()?;
         let Some(first) = missing.first() else { return Ok(()) };
         let error = Error::io(format!("{} of {tasks} tasks have no result yet", missing.len()))
-            .in_file(self.place.display().to_string())
+            .in_file(self.place.to_text())
             .coded("results-missing");
         Err(match failed.first() {
             Some((task, why)) => error.advice(format!("Task {task} failed: {why}")),
@@ -486,9 +487,8 @@ impl Job {
     }
 
     fn decoded<T: DeserializeOwned>(&self, task: u64, bytes: &[u8]) -> Result<T> {
-        stored::decoded(&self.recipe, task, bytes).map_err(|error| {
-            error.in_file(self.place.join(result_name(task)).display().to_string())
-        })
+        stored::decoded(&self.recipe, task, bytes)
+            .map_err(|error| error.in_file(self.place.join(result_name(task)).to_text()))
     }
 
     /// Returns the numbers of the objects in a folder of the job.
@@ -532,14 +532,9 @@ fn free(place: &Path) -> Result<Box<dyn JobStore>> {
 }
 
 fn taken(place: &Path) -> Error {
-    Error::refused("there is a job already")
-        .in_file(place.display().to_string())
-        .coded("exists")
-        .advice(advice![
-            "Name another place for the job, or remove that one with ",
-            Setting::AbortJob,
-            "."
-        ])
+    Error::refused("there is a job already").in_file(place.to_text()).coded("exists").advice(
+        advice!["Name another place for the job, or remove that one with ", Setting::AbortJob, "."],
+    )
 }
 
 fn result_name(task: u64) -> String {
@@ -558,6 +553,6 @@ fn text(value: &impl Serialize) -> Result<Vec<u8>> {
 fn parsed<T: DeserializeOwned>(bytes: &[u8], name: &str, place: &Path) -> Result<T> {
     serde_json::from_slice(bytes).map_err(|error| {
         Error::damaged(format!("this is not what a job writes: {error}"))
-            .in_file(place.join(name).display().to_string())
+            .in_file(place.join(name).to_text())
     })
 }

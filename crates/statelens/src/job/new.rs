@@ -12,6 +12,7 @@ use super::planned::medium;
 use super::reading::identities;
 use super::recipe::{ConvertRecipe, JobOutput, JobWork, Recipe, VERSION, temporary_start};
 use super::{digest, memory, objects};
+use crate::files::PathText as _;
 use crate::output::{Folders, Output};
 use crate::refusal::Refusal;
 use crate::write::{begin, output_paths};
@@ -80,7 +81,7 @@ impl NewJob {
                     if let Size::Exact(exact) = size {
                         output.file.set_len(exact).map_err(|error| {
                             Error::io(format!("it can't be created: {error}"))
-                                .in_file(path.display().to_string())
+                                .in_file(path.to_text())
                         })?;
                     }
                     temporary = Some(output.temporary().to_owned());
@@ -122,6 +123,6 @@ impl NewJob {
 /// Returns a name for temporary files that no other job has.
 fn id(options: &JobOptions) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let text = format!("{now:?} {} {}", std::process::id(), options.destination.display());
+    let text = format!("{now:?} {} {}", std::process::id(), options.destination.to_text());
     statelens_checkpoint::hex(&Sha256::digest(text.as_bytes())[..6])
 }

@@ -12,6 +12,7 @@ use super::reading::Reading;
 use crate::Checkpoint;
 use crate::conversion::ConvertBuilder;
 use crate::files::FileSource;
+use crate::files::PathText as _;
 use crate::output::Sync;
 use crate::write::{FileOptions, Replace, file_name};
 
@@ -62,7 +63,7 @@ impl JobOptions {
     pub(crate) fn plan(&self, progress: &mut dyn Progress) -> Result<(Plan, Vec<Arc<FileSource>>)> {
         if self.destination.to_str().is_none() {
             return Err(Error::refused("the name of the output is not UTF-8")
-                .in_file(self.destination.display().to_string())
+                .in_file(self.destination.to_text())
                 .advice("A job keeps it as text. Choose another name."));
         }
         let opened = self.reading.opener()?.open(&self.source, progress)?;

@@ -9,6 +9,7 @@ use statelens_checkpoint::{Error, Result};
 
 use super::options::JobOptions;
 use super::reading::{Reading, SourceIdentity};
+use crate::files::PathText as _;
 use crate::statistics::Grouping;
 use statelens_checkpoint::hex;
 
@@ -176,8 +177,10 @@ impl Recipe {
         };
         let mut temporary = convert.outputs.iter().filter_map(|output| output.temporary.as_ref());
         match temporary.find(|path| !is_own(path)) {
-            Some(path) => Err(not("it names a temporary file that is not of this job")
-                .in_file(path.display().to_string())),
+            Some(path) => {
+                Err(not("it names a temporary file that is not of this job")
+                    .in_file(path.to_text()))
+            }
             None => recipe.checked(value),
         }
     }

@@ -6,6 +6,7 @@ use std::path::{self, Path, PathBuf};
 
 use statelens_checkpoint::{Error, Result};
 
+use crate::files::PathText as _;
 use crate::files::open_error;
 use crate::job_store::{FOLDERS, JobStore};
 use crate::output::sync_folder;
@@ -25,13 +26,13 @@ pub(crate) fn absolute(path: &Path) -> Result<PathBuf> {
         return Ok(crate::remote::pinned(url)?.map_or_else(|| path.to_owned(), PathBuf::from));
     }
     let failed = |error: &dyn std::fmt::Display| {
-        Error::io(format!("its folder is not known: {error}")).in_file(path.display().to_string())
+        Error::io(format!("its folder is not known: {error}")).in_file(path.to_text())
     };
     let path = path::absolute(path).map_err(|error| failed(&error))?;
     match path.to_str() {
         Some(_) => Ok(path),
         None => Err(Error::refused("a job can't name this path, because it is not Unicode")
-            .in_file(path.display().to_string())),
+            .in_file(path.to_text())),
     }
 }
 
@@ -47,7 +48,7 @@ impl Folder {
     fn temporary(&self, path: &Path, bytes: &[u8]) -> Result<tempfile::NamedTempFile> {
         let folder = path.parent().unwrap_or(&self.0);
         let failed = |error: std::io::Error| {
-            Error::io(format!("it can't be written: {error}")).in_file(path.display().to_string())
+            Error::io(format!("it can't be written: {error}")).in_file(path.to_text())
         };
         fs::create_dir_all(folder).map_err(failed)?;
         let mut builder = tempfile::Builder::new();
@@ -83,16 +84,17 @@ impl JobStore for Folder {
                 Ok(true)
             }
             Err(error) if error.error.kind() == std::io::ErrorKind::AlreadyExists => Ok(false),
-            Err(error) => Err(Error::io(format!("it can't be written: {}", error.error))
-                .in_file(path.display().to_string())),
+            Err(error) => {
+                Err(Error::io(format!("it can't be written: {}", error.error))
+                    .in_file(path.to_text()))
+            }
         }
     }
 
     fn replace(&self, name: &str, bytes: &[u8]) -> Result<()> {
         let path = self.path(name);
         self.temporary(&path, bytes)?.persist(&path).map(drop).map_err(|error| {
-            Error::io(format!("it can't be written: {}", error.error))
-                .in_file(path.display().to_string())
+            Error::io(format!("it can't be written: {}", error.error)).in_file(path.to_text())
         })
     }
 
@@ -141,8 +143,7 @@ impl Folder {
         let path = self.path(name);
         match fs::remove_file(&path) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                Err(Error::io(format!("it can't be removed: {error}"))
-                    .in_file(path.display().to_string()))
+                Err(Error::io(format!("it can't be removed: {error}")).in_file(path.to_text()))
             }
             _ => Ok(()),
         }

@@ -12,6 +12,7 @@ use super::recipe::JobOutput;
 use super::results::{TaskResult, WrittenRange};
 use super::summed::{SummedSink, range_sum};
 use crate::executor;
+use crate::files::PathText as _;
 use crate::files::{self, open_error};
 use crate::output::open_unlinked;
 use crate::sink::FileSink;
@@ -47,7 +48,7 @@ impl JobConversion<'_> {
             if let Some(file) = file {
                 file.sync_data().map_err(|error| {
                     Error::io(format!("it can't be flushed to the disk: {error}"))
-                        .in_file(output.path.display().to_string())
+                        .in_file(output.path.to_text())
                 })?;
             }
         }
@@ -72,7 +73,7 @@ fn open(output: &JobOutput) -> Result<fs::File> {
     let path = output.temporary.as_deref().unwrap_or(Path::new(""));
     open_unlinked(path).map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => Error::refused("the unfinished output of the job is gone")
-            .in_file(path.display().to_string())
+            .in_file(path.to_text())
             .coded("job-ended")
             .advice("The job was aborted or committed."),
         _ => open_error(&error, path),

@@ -4,6 +4,7 @@
 use std::fs;
 use std::path::Path;
 
+use crate::files::PathText as _;
 use statelens_checkpoint::{Error, Result};
 
 /// Fails if replacing `target` would change a file of a store in which names are checksums of
@@ -22,10 +23,7 @@ pub fn check_not_addressed(target: &Path) -> Result<()> {
             "Write to another name.",
         ),
     };
-    Err(Error::refused(why)
-        .in_file(target.display().to_string())
-        .coded("content-addressed")
-        .advice(advice))
+    Err(Error::refused(why).in_file(target.to_text()).coded("content-addressed").advice(advice))
 }
 
 /// Returns the store that a file belongs to. A file without a known store around it counts only if

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::files::PathText as _;
 use statelens_checkpoint::{Error, Result};
 
 /// Folders created for a file. If they are dropped before [`Folders::keep`], they are removed
@@ -30,7 +31,7 @@ impl Folders {
                 Err(_) if one.is_dir() => {}
                 Err(error) => {
                     return Err(Error::io(format!("this folder can't be created: {error}"))
-                        .in_file(one.display().to_string()));
+                        .in_file(one.to_text()));
                 }
             }
         }

@@ -8,6 +8,7 @@ use statelens_checkpoint::{Error, Result};
 
 use super::replaced::{self, RenamedSet};
 use super::{Output, exists};
+use crate::files::PathText as _;
 
 /// When the bytes must be on the disk before the files get their names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -252,7 +253,7 @@ fn aside(temporary: &Path, digit: &str) -> PathBuf {
 fn not_named(target: &Path, error: &io::Error) -> Error {
     Error::io(format!("the finished file can't be renamed into place: {error}"))
         .caused_by_system(error)
-        .in_file(target.display().to_string())
+        .in_file(target.to_text())
         .advice("Nothing was replaced.")
 }
 
@@ -265,7 +266,7 @@ fn folder_of(target: &Path) -> PathBuf {
 
 fn not_on_disk(path: &Path, error: &io::Error) -> Error {
     Error::io(format!("it can't be flushed to the disk: {error}"))
-        .in_file(path.display().to_string())
+        .in_file(path.to_text())
         .advice("Nothing was replaced.")
 }
 

@@ -32,9 +32,10 @@ mod tests {
     use std::path::Path;
 
     use super::*;
+    use crate::files::PathText as _;
 
     fn names(folder: &Path, paths: &[PathBuf]) -> Vec<String> {
-        let relative = |path: &PathBuf| path.strip_prefix(folder).unwrap().display().to_string();
+        let relative = |path: &PathBuf| path.strip_prefix(folder).unwrap().to_text();
         paths.iter().map(relative).collect()
     }
 

@@ -5,6 +5,7 @@ use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use statelens::PathText as _;
 use statelens::parts::checkpoint::{Checkpoint, Plan};
 use statelens::parts::formats::{Format, writing_of};
 use statelens::{Error, Result, Writing};
@@ -64,7 +65,7 @@ impl Destination {
         }
         let writing = requested.ok_or_else(|| {
             Error::refused("the format for this folder is not given")
-                .in_file(output.display().to_string())
+                .in_file(output.to_text())
                 .advice(format!("Choose it with {}, or name a file in the folder.", options()))
         })?;
         let name = named(writing);
@@ -79,7 +80,7 @@ impl Destination {
         writes: &Writes,
     ) -> Result<(Self, &'static Writing)> {
         let refused = |why: &str| {
-            let error = Error::refused(why).in_file(input.display().to_string());
+            let error = Error::refused(why).in_file(input.to_text());
             Err(error.advice("Name another file to write."))
         };
         let is_address = remote::address(input).is_some();
@@ -120,7 +121,7 @@ impl Destination {
 
     /// Returns the name to show in messages.
     pub(crate) fn name(&self) -> String {
-        self.path().display().to_string()
+        self.path().to_text()
     }
 
     /// Refuses a plan of several files for standard output or in place.
@@ -172,7 +173,7 @@ fn named(input: &Path, states: &[String], writing: &Writing) -> String {
 /// the input.
 fn by_extension(output: &Path, input: &Path) -> Result<&'static Writing> {
     let name = output.file_name().unwrap_or_default().to_string_lossy();
-    let error = |what: &str| Error::refused(what).in_file(output.display().to_string());
+    let error = |what: &str| Error::refused(what).in_file(output.to_text());
     if name.to_ascii_lowercase().ends_with(".ckpt") {
         let of_input = format_of(input).and_then(|format| format.writes.as_ref());
         if let Some(writing) = of_input.filter(|it| matches!(it.id, "torch" | "tensorflow")) {
@@ -233,7 +234,7 @@ mod tests {
         ] {
             let input = statelens_fixtures::root().join(input);
             let found = by_extension(Path::new("a.ckpt"), &input).ok().map(|it| it.id);
-            assert_eq!(found, expected, "{}", input.display());
+            assert_eq!(found, expected, "{}", input.to_text());
         }
     }
 

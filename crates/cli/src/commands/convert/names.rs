@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use statelens::PathText as _;
 use statelens::parts::checkpoint::Checkpoint;
 use statelens::parts::convert::Edit;
 use statelens_recipes::recognise;
@@ -30,7 +31,7 @@ pub(super) fn stay(input: &Path, checkpoint: &Checkpoint, edit: &Edit, to: &str)
     {
         return;
     }
-    let input = input.display();
+    let input = input.to_text();
     warn(&format!(
         "the keys stay {whose}, and {reader} uses others: `statelens convert-model {input} --to \
          {target}` writes those"

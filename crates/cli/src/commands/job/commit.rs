@@ -1,5 +1,6 @@
 //! `statelens job commit`.
 
+use statelens::PathText as _;
 use statelens::job::{Committed, ConvertRecipe, Job, JobWork};
 
 use crate::args::JobPlace;
@@ -30,11 +31,11 @@ fn convert(job: &Job, convert: &ConvertRecipe, args: &JobPlace) -> CommandResult
             let files = convert.outputs.iter().zip(&committed.report.outcomes);
             for (output, outcomes) in files {
                 let bytes = outcomes.last().map_or(0, |last| last.offset + last.len);
-                let path = output.path.display();
+                let path = output.path.to_text();
                 printer.line(&format!("wrote        {path}, {}", size_text(bytes)))?;
             }
             for path in &committed.removed {
-                printer.line(&format!("removed      {}", path.display()))?;
+                printer.line(&format!("removed      {}", path.to_text()))?;
             }
             let worst = committed.report.worst(&committed.plan.source);
             cast_text(&committed.report, &worst, &mut printer)?;

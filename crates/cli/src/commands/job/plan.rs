@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use statelens::PathText as _;
 use statelens::job::{EditTexts, Job, JobOptions, JobWork, Reading};
 use statelens::parts::convert::CastRule;
 use statelens::{Error, Result};
@@ -49,10 +50,10 @@ pub(super) fn convert(args: &JobConvert) -> CommandResult {
     let JobWork::Convert(convert) = &recipe.work else { return Ok(true) };
     let bytes: u64 = convert.sources.iter().map(|source| source.bytes).sum();
     let files = counted(convert.sources.len() as u64, "file");
-    printer.line(&format!("source       {}, {files}, {}", input.display(), size_text(bytes)))?;
+    printer.line(&format!("source       {}, {files}, {}", input.to_text(), size_text(bytes)))?;
     for output in &convert.outputs {
         let how = if output.undivided { ", written by one task" } else { "" };
-        let path = output.path.display();
+        let path = output.path.to_text();
         printer.line(&format!("output       {path}, {}{how}", size_text(output.bytes)))?;
     }
     losses_text(&losses, &mut printer)?;
@@ -66,7 +67,7 @@ pub(super) fn summary(
     place: &Path,
     printer: &mut Printer,
 ) -> std::result::Result<(), crate::print::Failure> {
-    let (recipe, place) = (job.recipe(), place.display());
+    let (recipe, place) = (job.recipe(), place.to_text());
     printer.line(&format!("tasks        {}", grouped(recipe.tasks)))?;
     printer.line(&format!("memory       at most {} per task", size_text(recipe.memory)))?;
     let last = recipe.tasks - 1;

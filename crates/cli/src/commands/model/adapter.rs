@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use statelens::PathText as _;
 use statelens::parts::convert::shard_size;
 use statelens::parts::formats::Shards;
 use statelens::{Error, Result};
@@ -22,7 +23,7 @@ pub(super) fn of(args: &FoldLora) -> Result<Option<PathBuf>> {
         Some(path) if !path.is_dir() => Ok(Some(path.clone())),
         Some(path) => in_folder(path).map(Some).ok_or_else(|| {
             Error::refused("there is no adapter in this folder")
-                .in_file(path.display().to_string())
+                .in_file(path.to_text())
                 .expected(FILES.join(" or "))
         }),
         None if args.config.is_some() => Ok(None),
@@ -60,12 +61,12 @@ pub(super) fn folded(
         return Err(Error::unsupported(
             "this adapter has the layout of Kohya's scripts, with its scale in `.alpha` tensors",
         )
-        .in_file(adapter.display().to_string())
+        .in_file(adapter.to_text())
         .advice("Statelens folds adapters of PEFT. Convert it with diffusers or PEFT first."));
     }
     if !config.is_file() {
         return Err(Error::refused(format!("there is no {CONFIG} next to the adapter"))
-            .in_file(adapter.display().to_string())
+            .in_file(adapter.to_text())
             .advice(
                 "It holds the scale of the adapter. Put the one that was saved with the adapter \
                  there.",
@@ -75,7 +76,7 @@ pub(super) fn folded(
     let model = weights(checkpoint);
     if model == adapter {
         return Err(Error::refused("this is the adapter itself")
-            .in_file(model.display().to_string())
+            .in_file(model.to_text())
             .expected("the model that it was trained on, and --adapter"));
     }
     let parts = vec![("model".to_owned(), model), ("adapter".to_owned(), adapter.to_owned())];

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use statelens::PathText as _;
 use statelens::parts::checkpoint::{Checkpoint, visible};
 use statelens::parts::convert::CastRule;
 use statelens::parts::formats::cerebras::dataloader::{DataState, Loader};
@@ -98,7 +99,7 @@ fn check_unmatched(args: &ConvertModel, unmatched: &[Unmatched]) -> Result<()> {
         return Ok(());
     }
     unmatched.iter().for_each(|one| warn(&format!("no rule covers {one}")));
-    Err(refuse_unmatched(unmatched).in_file(args.checkpoint.display().to_string()))
+    Err(refuse_unmatched(unmatched).in_file(args.checkpoint.to_text()))
 }
 
 /// Adds the state of the dataloader to checkpoints without one, if the config says that it is in

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use serde::Serialize;
+use statelens::PathText as _;
 use statelens::parts::checkpoint::visible;
 use statelens::parts::values::fields;
 use statelens::{Error, ErrorKind, Result};
@@ -19,7 +20,7 @@ pub(crate) fn run(args: &ConvertConfig) -> CommandResult {
     let families = Families::known()?;
     let conversion = ConfigConversion::of(args, families)?;
     let config = conversion.config(families, &args.config)?;
-    let shown = args.config.display().to_string();
+    let shown = args.config.to_text();
     let converted =
         families.convert(&conversion.model, conversion.source, conversion.target, &config);
     let mut converted = match converted.map_err(|error| error.in_file(shown)) {
@@ -74,7 +75,7 @@ impl ConfigConversion {
                 "the model and format of this config could not be \
                                     recognised{why}"
             ))
-            .in_file(args.config.display().to_string())
+            .in_file(args.config.to_text())
             .advice(
                 "Specify them with --model and --src-fmt; `statelens list-converters` has the \
                      names.",
@@ -92,8 +93,7 @@ impl ConfigConversion {
         let guess = match (fits, &args.model) {
             (Some(guess), _) => guess,
             (None, Some(model)) => {
-                let hf =
-                    Language::of_name(&args.config.display().to_string()) == Some(Language::Json);
+                let hf = Language::of_name(&args.config.to_text()) == Some(Language::Json);
                 if !hf {
                     return Err(unknown(""));
                 }
@@ -124,7 +124,7 @@ impl ConfigConversion {
 
 /// Reads a config in the language of its extension, or else that of its format.
 fn read(path: &Path, format: Option<Implementation>) -> Result<Value> {
-    let name = path.display().to_string();
+    let name = path.to_text();
     let text = read_text(path)?;
     let usual =
         if format == Some(Implementation::HuggingFace) { Language::Json } else { Language::Yaml };
@@ -142,7 +142,7 @@ fn files(
         Some(folder) => folder.clone(),
         None => args.config.parent().map(Path::to_owned).unwrap_or_default(),
     };
-    converted.locate(&folder.display().to_string());
+    converted.locate(&folder.to_text());
     let name = match converted.parts.is_empty() {
         true => format!("{}.{}", name(&args.config, requested)?, converted.language.extension()),
         // Unused: each part has a folder.
@@ -167,7 +167,7 @@ fn write(files: &[TextFile], args: &ConvertConfig) -> Result<()> {
     for (path, _) in files {
         if sources.is_some() && fs::canonicalize(path).ok() == sources {
             return Err(Error::refused("this is the config being read")
-                .in_file(path.display().to_string())
+                .in_file(path.to_text())
                 .advice("Name another folder with --output-dir."));
         }
     }

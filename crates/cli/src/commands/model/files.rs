@@ -4,6 +4,7 @@ use std::fs;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
+use statelens::PathText as _;
 use statelens::parts::checkpoint::visible;
 use statelens::{Error, Result};
 use statelens_recipes::config::{Converted, Language, Map, Value, parse};
@@ -20,7 +21,7 @@ pub(super) type TextFile = (PathBuf, String);
 const MAX: u64 = 16 << 20;
 
 pub(super) fn read_text(path: &Path) -> Result<String> {
-    let name = path.display().to_string();
+    let name = path.to_text();
     if let Some(url) = remote::address(path) {
         let bytes = statelens::remote::read(url, MAX)?;
         return text_of(bytes, name);
@@ -42,7 +43,7 @@ fn text_of(bytes: Vec<u8>, name: String) -> Result<String> {
 /// Reads a config, or those of several parts in a folder.
 pub(super) fn read_config(path: &Path, parts: &[String]) -> Result<Value> {
     if parts.is_empty() {
-        let name = path.display().to_string();
+        let name = path.to_text();
         let language = Language::of_name(&name).unwrap_or(Language::Yaml);
         return parse(&read_text(path)?, language).map_err(|error| error.in_file(name));
     }
@@ -97,9 +98,9 @@ pub(super) fn write_and_list(
 
 /// Prints the paths of files that were written.
 pub(super) fn list(files: &[TextFile], printer: &mut Printer) -> Result<(), Failure> {
-    files.iter().try_for_each(|(path, _)| {
-        printer.line(&format!("wrote {}", visible(&path.display().to_string())))
-    })
+    files
+        .iter()
+        .try_for_each(|(path, _)| printer.line(&format!("wrote {}", visible(&path.to_text()))))
 }
 
 /// Writes the files; all get their names when all are complete.

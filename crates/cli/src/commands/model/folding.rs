@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use statelens::PathText as _;
 use statelens::parts::checkpoint::Checkpoint;
 use statelens::{Error, Result};
 use statelens_recipes::config::Value;
@@ -32,7 +33,7 @@ pub(super) fn fold(path: &Path, read: &Checkpoint, config: Option<&Value>) -> Re
     }
     let adapter = adapter::sibling_adapter(path).ok_or_else(|| {
         Error::refused("there is no adapter next to it")
-            .in_file(path.display().to_string())
+            .in_file(path.to_text())
             .advice("Fold one from elsewhere first: `statelens fold-lora MODEL --adapter ADAPTER`.")
     })?;
     let (folded, sources) = adapter::folded(path, &adapter)?;
@@ -42,6 +43,6 @@ pub(super) fn fold(path: &Path, read: &Checkpoint, config: Option<&Value>) -> Re
 /// Returns the error for a checkpoint with LoRA but without a config.
 pub(super) fn no_config(checkpoint: &Path) -> Error {
     Error::refused("LoRA's scale is in the config, but the folder has no config")
-        .in_file(checkpoint.display().to_string())
+        .in_file(checkpoint.to_text())
         .advice("Name it with --config.")
 }

@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use statelens::PathText as _;
 use statelens::Result;
 use statelens::parts::checkpoint::Checkpoint;
 use statelens::parts::convert::{CastRule, Edit};
@@ -61,7 +62,7 @@ impl<'a> CheckpointOutputs<'a> {
         let cast = self.parts.iter().filter(|(part, _)| !part.edit.casts.is_empty());
         cast.map(|(part, checkpoint)| {
             let forecast = part.job(self.args)?.forecast(checkpoint, self.args.preview.scan)?;
-            Ok((part.path.display().to_string(), forecast))
+            Ok((part.path.to_text(), forecast))
         })
         .collect()
     }

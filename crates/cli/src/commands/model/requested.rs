@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use statelens::PathText as _;
 use statelens::Result;
 use statelens::parts::convert::shard_size;
 use statelens::parts::formats::Shards;
@@ -34,7 +35,7 @@ impl RequestedConversion {
         source: &ModelSource,
         target: Implementation,
     ) -> Result<Self> {
-        let shown = || args.checkpoint.display().to_string();
+        let shown = || args.checkpoint.to_text();
         let guesses = match &source.config {
             Some(config) if source.parts.is_empty() => Families::known()?.recognise(config),
             _ => Vec::new(),
@@ -75,7 +76,7 @@ impl RequestedConversion {
         mut converted: Converted,
     ) -> Result<Vec<TextFile>> {
         let folder = output_folder(args.output_dir.as_deref(), &args.checkpoint);
-        converted.locate(&folder.display().to_string());
+        converted.locate(&folder.to_text());
         if self.target.is_hf() && converted.parts.is_empty() {
             let path = folder.join(self.stem(args)?).join("config.json");
             return Ok(vec![(path, converted.config.to_json())]);

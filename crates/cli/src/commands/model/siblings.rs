@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use statelens::PathText as _;
 use statelens::parts::checkpoint::{Checkpoint, FileSet};
 use statelens::{Error, Result};
 use statelens_recipes::config::Language;
@@ -63,7 +64,7 @@ pub(super) fn sibling_config(checkpoint: &Path) -> Option<PathBuf> {
     }
     let entries = std::fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path());
     let mut yaml = entries.filter(|path| {
-        path.is_file() && Language::of_name(&path.display().to_string()) == Some(Language::Yaml)
+        path.is_file() && Language::of_name(&path.to_text()) == Some(Language::Yaml)
     });
     let first = yaml.next()?;
     yaml.next().is_none().then_some(first)
@@ -87,7 +88,6 @@ pub(super) fn stem(path: &Path) -> Result<String> {
 
 /// Returns `name`, the file name or the stem of `path`, as text. Fails if the path has no file name.
 pub(super) fn name_text(name: Option<&OsStr>, path: &Path) -> Result<String> {
-    name.map(|name| name.to_string_lossy().into_owned()).ok_or_else(|| {
-        Error::refused("this path has no file name").in_file(path.display().to_string())
-    })
+    name.map(|name| name.to_string_lossy().into_owned())
+        .ok_or_else(|| Error::refused("this path has no file name").in_file(path.to_text()))
 }

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use statelens::PathText as _;
 use statelens::Result;
 use statelens::parts::checkpoint::Checkpoint;
 use statelens_recipes::config::Value;
@@ -141,5 +142,5 @@ fn below(path: &Path, name: &str) -> Option<PathBuf> {
 pub(super) fn recipe(args: &ConvertModel, model: &str) -> Result<Recipe> {
     let Some(path) = &args.recipe else { return families::find(model) };
     let text = files::read_text(path)?;
-    families::parse(&path.display().to_string(), &text)
+    families::parse(&path.to_text(), &text)
 }

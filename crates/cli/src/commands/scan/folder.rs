@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use statelens::PathText as _;
 use statelens::parts::checkpoint::FileSet;
 use statelens::{Error, Result};
 
@@ -38,7 +39,7 @@ pub(super) fn walk(folder: &Path, each: &mut EachFile<'_>) -> Result<(), Failure
             others.into_iter().partition(|path| fs::metadata(path).is_ok());
         for path in missing {
             let error = Error::io("this link points to a file that does not exist");
-            each(&path, Err(error.in_file(path.display().to_string())))?;
+            each(&path, Err(error.in_file(path.to_text())))?;
         }
         let files: Vec<PathBuf> = files.into_iter().filter(|path| path.is_file()).collect();
         let set = source::glance(&files);

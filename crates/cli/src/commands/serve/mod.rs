@@ -6,6 +6,7 @@ mod site;
 
 use std::path::Path;
 
+use statelens::PathText as _;
 use statelens::{Error, Result};
 use statelens_serve::{ServedFolder, Server};
 
@@ -33,13 +34,13 @@ pub(crate) fn open(args: &OpenArgs) -> CommandResult {
     };
     let name = site::name_of(file.strip_prefix(folder).unwrap_or(&file)).ok_or_else(|| {
         Error::unsupported("its name is not valid Unicode, so it can't be in an address")
-            .in_file(file.display().to_string())
+            .in_file(file.to_text())
             .advice("Rename it.")
     })?;
     let folder = folder_at(folder)?;
     if folder.locate(&name).is_none() {
         return Err(Error::unsupported("this is a link to outside of its folder")
-            .in_file(file.display().to_string())
+            .in_file(file.to_text())
             .advice("Serve the folder that holds both: statelens serve DIR")
             .into());
     }
@@ -82,7 +83,7 @@ fn start(folder: Option<ServedFolder>, name: Option<&str>, at: &ServeAt) -> Comm
 }
 
 fn folder_at(path: &Path) -> Result<ServedFolder> {
-    let error = |text: String| Err(Error::io(text).in_file(path.display().to_string()));
+    let error = |text: String| Err(Error::io(text).in_file(path.to_text()));
     match ServedFolder::new(path) {
         Ok(folder) if folder.path().is_dir() => Ok(folder),
         Ok(_) => error("this is not a folder".into()).map_err(|error| {

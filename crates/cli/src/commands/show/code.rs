@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use statelens::PathText as _;
 use statelens::files::FileSource;
 use statelens::parts::checkpoint::{Checkpoint, FileId, Leaf};
 use statelens::parts::formats::snippets;
@@ -29,12 +30,12 @@ pub fn snippet(
     let place = |file: FileId| {
         // A file in another folder has its name only.
         if let Some(path) = path(file) {
-            return path.display().to_string();
+            return path.to_text();
         }
         let name = checkpoint.files.name(file);
         match folder {
             // No Python library reads a set of files from an address, so addresses stay as they are.
-            Some(folder) if !name.contains("://") => folder.join(name).display().to_string(),
+            Some(folder) if !name.contains("://") => folder.join(name).to_text(),
             _ => name.to_owned(),
         }
     };

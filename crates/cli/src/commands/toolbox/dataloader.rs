@@ -4,6 +4,7 @@ use std::fs;
 use std::io::{self, Read as _};
 use std::path::Path;
 
+use statelens::PathText as _;
 use statelens::parts::checkpoint::visible;
 use statelens::parts::formats::cerebras::dataloader::{
     DataState, Loader, MAX_STATE_BYTES, is_state_file,
@@ -25,7 +26,7 @@ pub(crate) fn run(args: &ConvertDataloaderState) -> CommandResult {
         Dataloader::Iterable => Loader::Iterable,
     };
     let (checkpoint, sources) = super::open(&args.file, &args.common.with)?.into_parts();
-    let in_file = |error: Error| error.in_file(args.file.display().to_string());
+    let in_file = |error: Error| error.in_file(args.file.to_text());
     let name = &*file_name(&args.output)?;
     let (plan, replaced) =
         with_dataloader(&checkpoint, &state, &loader, &args.to, name).map_err(in_file)?;
@@ -48,7 +49,7 @@ pub(crate) fn run(args: &ConvertDataloaderState) -> CommandResult {
         }
         printer.line(&format!(
             "wrote     {}: step {}, {}, {} streamed, {} bytes",
-            visible(&args.output.display().to_string()),
+            visible(&args.output.to_text()),
             grouped(state.step),
             counted(state.workers.len() as u64, "worker"),
             counted(samples, "sample"),
@@ -64,8 +65,8 @@ pub(in crate::commands) fn read(folder: &Path) -> Result<DataState> {
     DataState::read(&state_files(folder)?).map_err(|error| {
         match error.file().map(|name| folder.join(name)) {
             // The error names a file of the folder.
-            Some(path) => Error::refused(error.what()).in_file(path.display().to_string()),
-            None => error.in_file(folder.display().to_string()),
+            Some(path) => Error::refused(error.what()).in_file(path.to_text()),
+            None => error.in_file(folder.to_text()),
         }
     })
 }
@@ -85,8 +86,7 @@ fn state_files(folder: &Path) -> Result<Vec<(String, Vec<u8>)>> {
         let read = fs::File::open(entry.path())
             .and_then(|file| file.take(MAX_STATE_BYTES).read_to_end(&mut bytes));
         read.map_err(|error| {
-            Error::io(format!("it can't be read: {error}"))
-                .in_file(entry.path().display().to_string())
+            Error::io(format!("it can't be read: {error}")).in_file(entry.path().to_text())
         })?;
         files.push((name, bytes));
     }

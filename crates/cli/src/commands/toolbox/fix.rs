@@ -3,6 +3,7 @@
 use std::io::{self, BufRead as _, Write as _};
 use std::path::Path;
 
+use statelens::PathText as _;
 use statelens::parts::checkpoint::visible;
 use statelens::parts::formats::cerebras::fix::Fixed;
 use statelens::parts::formats::cerebras::rewrite::{repair, with_suffix};
@@ -26,7 +27,7 @@ pub(crate) fn run(args: &FixCheckpointSpec) -> CommandResult {
         (None, false) => with_suffix(&args.file, "_fixed"),
     };
     let (fixed, plan) = repair(&checkpoint, args.upgrade, &file_name(&target)?)
-        .map_err(|error| error.in_file(args.file.display().to_string()))?;
+        .map_err(|error| error.in_file(args.file.to_text()))?;
     drop(checkpoint);
     let mut printer = Printer::new();
     let Some(plan) = plan else {
@@ -34,9 +35,7 @@ pub(crate) fn run(args: &FixCheckpointSpec) -> CommandResult {
         return printer.success();
     };
     if options.replace == Replace::Source && !args.yes && !agreed(&args.file)? {
-        return Err(Error::refused("nothing was changed")
-            .in_file(args.file.display().to_string())
-            .into());
+        return Err(Error::refused("nothing was changed").in_file(args.file.to_text()).into());
     }
     let bytes = write(plan, &target, &options)?;
     report(args, &fixed, &target, Some(bytes), &mut printer)?;
@@ -46,8 +45,7 @@ pub(crate) fn run(args: &FixCheckpointSpec) -> CommandResult {
 /// Asks on standard error whether to replace the checkpoint; no answer means no.
 fn agreed(file: &Path) -> Result<bool> {
     let failed = |error: io::Error| Error::io(format!("the question could not be asked: {error}"));
-    let question =
-        format!("Replace {} with the repaired one? [y/N] ", visible(&file.display().to_string()));
+    let question = format!("Replace {} with the repaired one? [y/N] ", visible(&file.to_text()));
     let mut err = io::stderr().lock();
     err.write_all(question.as_bytes()).and_then(|()| err.flush()).map_err(failed)?;
     let mut answer = String::new();
@@ -84,7 +82,7 @@ fn report(
         None => printer.line("there is nothing to repair: nothing was written"),
         Some(bytes) => printer.line(&format!(
             "wrote     {}, {} bytes",
-            visible(&target.display().to_string()),
+            visible(&target.to_text()),
             grouped(bytes)
         )),
     }

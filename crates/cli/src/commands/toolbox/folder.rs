@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use statelens::PathText as _;
 use statelens::Result;
 use statelens::folder::{FolderReport, Level, RuleLevels, fix_index};
 use statelens::parts::checkpoint::{counted, visible};
@@ -25,7 +26,7 @@ pub(crate) fn run(args: &Check) -> CommandResult {
         for folder in folders {
             let mut bar = Bar::new("reading", Unit::Keys);
             for path in fix_index(folder, limits(), &mut bar)? {
-                warn(&format!("wrote {}", path.display()));
+                warn(&format!("wrote {}", path.to_text()));
             }
         }
     }
@@ -72,8 +73,8 @@ fn inside(folder: &Path, file: &str) -> String {
         false => folder.parent().unwrap_or(Path::new("")),
     };
     match file {
-        "" => folder.display().to_string(),
-        file => folder.join(file).display().to_string(),
+        "" => folder.to_text(),
+        file => folder.join(file).to_text(),
     }
 }
 

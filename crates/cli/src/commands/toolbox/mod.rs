@@ -12,6 +12,7 @@ mod upgrade;
 mod verify;
 
 use statelens::Error;
+use statelens::PathText as _;
 
 use super::{open, open_for_good};
 use crate::args::Toolbox;
@@ -41,5 +42,5 @@ fn folder_error(error: &std::io::Error, folder: &std::path::Path) -> Error {
         ErrorKind::PermissionDenied => Error::io("you don't have permission to read this folder"),
         _ => Error::io(format!("it can't be read: {error}")),
     };
-    error.in_file(folder.display().to_string())
+    error.in_file(folder.to_text())
 }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
 use serde::Serialize;
+use statelens::PathText as _;
 use statelens::parts::checkpoint::visible;
 use statelens::parts::compare::runs::FileEntry;
 use statelens::{Error, Result};
@@ -31,7 +32,7 @@ pub(crate) fn run(args: &Prune) -> CommandResult {
     let checks =
         open_checkpoints(folder, &run, &mut bar, FileEntry::is_loadable).map_err(|_| {
             Error::io("stopped while checkpoints were being opened; nothing was changed")
-                .in_file(folder.display().to_string())
+                .in_file(folder.to_text())
         })?;
     drop(bar);
     let unsound = run.unsound(&checks);
@@ -130,7 +131,7 @@ fn paths(folder: &Path, entry: &FileEntry) -> Vec<PathBuf> {
 /// Returns the paths, with links resolved, of the files of the checkpoints that stay and of all
 /// links in the folder, such as `best`: links are never removed.
 fn targets<'a>(folder: &Path, stay: impl Iterator<Item = &'a FileEntry>) -> Result<Vec<PathBuf>> {
-    let failed = |error| Error::io(format!("can't list {}: {error}", folder.display()));
+    let failed = |error| Error::io(format!("can't list {}: {error}", folder.to_text()));
     let listed = fs::read_dir(folder).map_err(failed)?;
     let links = listed.flatten().map(|entry| entry.path()).filter(|path| path.is_symlink());
     let files = stay.flat_map(FileEntry::files).map(|(name, _)| folder.join(name));
@@ -146,7 +147,7 @@ fn holds_any(path: &Path, files: &[PathBuf]) -> bool {
 fn settle<'a>(folder: &Path, stay: impl Iterator<Item = &'a FileEntry>) -> Result<()> {
     let failed = |path: &Path, error: std::io::Error| {
         Error::io(format!("it can't be flushed to the disk: {error}"))
-            .in_file(path.display().to_string())
+            .in_file(path.to_text())
             .advice("Nothing was deleted.")
     };
     for (name, _) in stay.flat_map(FileEntry::files) {
@@ -162,14 +163,14 @@ fn stopped(args: &Prune, done: usize, all: usize) -> Error {
     let (done, all) = (grouped(done as u64), grouped(all as u64));
     let word = if args.delete { "deleted" } else { "moved to the trash" };
     Error::io(format!("stopped after {done} of {all} files were {word}"))
-        .in_file(args.folder.folder.display().to_string())
+        .in_file(args.folder.folder.to_text())
         .advice("The others are unchanged. Run the same command again to continue.")
 }
 
 fn remove(folder: &Path, is_folder: bool, path: &Path, delete: bool) -> Result<()> {
     let failed = |what: &str, error: std::io::Error| {
         Error::io(format!("it can't be {what}: {error}"))
-            .in_file(path.display().to_string())
+            .in_file(path.to_text())
             .advice("The files before it are done; nothing else was changed.")
     };
     if delete {
@@ -216,7 +217,7 @@ fn show(
         (false, ..) => format!("{} would be freed; remove them with --apply", size_text(freed)),
         (true, true, _) => format!("{} freed", size_text(freed)),
         (true, false, _) => {
-            format!("{} moved to {}", size_text(freed), visible(&trash.display().to_string()))
+            format!("{} moved to {}", size_text(freed), visible(&trash.to_text()))
         }
     };
     printer.line(&format!(

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::UNIX_EPOCH;
 use std::{fs, io};
 
+use statelens::PathText as _;
 use statelens::parts::compare::runs::{
     FileEntry, INDEX, LATEST_FILES, MAX_LATEST, NamePattern, OpenCheck, RunContents, RunFile,
     folder_marks, is_checkpoint_folder, is_unfinished_folder, named_latest, parse_index,
@@ -115,20 +116,18 @@ const MAX_FILES: usize = 10_000;
 
 fn index(folder: &Path) -> Result<Option<Vec<String>>> {
     let path = folder.join(INDEX);
-    let failed = |error: io::Error| {
-        Error::io(format!("it can't be read: {error}")).in_file(path.display().to_string())
-    };
+    let failed =
+        |error: io::Error| Error::io(format!("it can't be read: {error}")).in_file(path.to_text());
     match fs::metadata(&path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(failed(error)),
         Ok(data) if !data.is_file() || data.len() > MAX_INDEX => {
-            return Err(Error::refused("this is not a list of checkpoints")
-                .in_file(path.display().to_string()));
+            return Err(Error::refused("this is not a list of checkpoints").in_file(path.to_text()));
         }
         Ok(_) => {}
     }
     let text = fs::read_to_string(&path).map_err(failed)?;
-    parse_index(&text).map(Some).map_err(|error| error.in_file(path.display().to_string()))
+    parse_index(&text).map(Some).map_err(|error| error.in_file(path.to_text()))
 }
 
 /// Opens the structure of one of the folder's files.
@@ -182,16 +181,16 @@ pub(crate) fn latest(args: &Latest) -> CommandResult {
                 args.folder.name
             ),
         };
-        warn(&format!("{}: {what}.", folder.display()));
+        warn(&format!("{}: {what}.", folder.to_text()));
         return Ok(false);
     };
     if let Some(why) = run.restarted() {
-        warn(&format!("{}: {why}.", folder.display()));
+        warn(&format!("{}: {why}.", folder.to_text()));
     }
     let (why, check) = judge_latest(folder, &run, name);
     let grade = check.as_ref().and_then(OpenCheck::grade);
     let shown = folder.join(name);
-    let shown = shown.display();
+    let shown = shown.to_text();
     if let Some(why) = why {
         let word =
             grade.filter(|grade| !grade.is_good()).map(|grade| format!("{}: ", grade.word()));
@@ -249,7 +248,7 @@ fn latest_sound(args: &Latest, run: &RunContents) -> CommandResult {
     drop(bar);
     let unsound = run.unsound(&checks);
     let Some(found) = run.latest_sound(&unsound) else {
-        warn(&format!("{}: no checkpoint here is sound.", folder.display()));
+        warn(&format!("{}: no checkpoint here is sound.", folder.to_text()));
         return Ok(false);
     };
     let newer = run.entries.iter().zip(&unsound).rev().take_while(|(entry, _)| *entry != found);

@@ -1,5 +1,6 @@
 //! `statelens upgrade`.
 
+use statelens::PathText as _;
 use statelens::parts::checkpoint::visible;
 use statelens::parts::formats::cerebras::rewrite::{upgrade, with_suffix};
 use statelens::parts::values::fields;
@@ -13,7 +14,7 @@ use crate::print::{CommandResult, Printer, grouped};
 pub(crate) fn run(args: &Upgrade) -> CommandResult {
     let (checkpoint, sources) =
         super::open(&args.input.file, &args.input.common.with)?.into_parts();
-    let name = args.input.file.display().to_string();
+    let name = args.input.file.to_text();
     let before = checkpoint.format.version.clone();
     let target = match args.out.as_ref().or(args.output.as_ref()) {
         Some(output) => output.clone(),
@@ -41,7 +42,7 @@ pub(crate) fn run(args: &Upgrade) -> CommandResult {
         ))?,
         Some(bytes) => printer.line(&format!(
             "wrote {}: format {before} became {}, {} bytes",
-            visible(&target.display().to_string()),
+            visible(&target.to_text()),
             args.to,
             grouped(bytes)
         ))?,

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use statelens::PathText as _;
 use statelens::parts::compare::sarif::SarifLog;
 use statelens::parts::compare::verify::{Manifest, VerificationReport};
 use statelens::{Checkpoint, Error, Result, path_text};
@@ -111,7 +112,7 @@ fn read(path: &Path) -> Result<Manifest> {
         }
         Manifest::parse(&fs::read(path).map_err(failed)?)
     };
-    read().map_err(|error| error.in_file(path.display().to_string()))
+    read().map_err(|error| error.in_file(path.to_text()))
 }
 
 fn show(

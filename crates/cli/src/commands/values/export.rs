@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 
+use statelens::PathText as _;
 use statelens::parts::checkpoint::{Checkpoint, Tensor, shape_text, visible};
 use statelens::parts::convert::{alone, dtype_named, in_dtype, lacks_numpy};
 use statelens::parts::formats::{RequestedOptions, writing};
@@ -60,7 +61,7 @@ pub(crate) fn run(args: &Export) -> CommandResult {
     distinct(&mut taken, args)?;
     let bytes = taken.iter().map(|it| it.tensor.nbytes().unwrap_or(u64::MAX));
     let all = checkpoint.unfolded().writing(bytes.fold(0, u64::saturating_add));
-    let named = |error: Error| error.in_file(args.input.file.display().to_string());
+    let named = |error: Error| error.in_file(args.input.file.to_text());
     all.check("saving it", limits()).map_err(named)?;
     let bytes = match (format, taken.as_slice()) {
         (ExportFormat::Csv | ExportFormat::Raw, [one]) => {
@@ -104,7 +105,7 @@ pub(crate) fn run(args: &Export) -> CommandResult {
         }
     };
     let mut printer = Printer::new();
-    let output = args.output.display().to_string();
+    let output = args.output.to_text();
     if args.input.common.json {
         let entry = |one: &ExportedTensor| {
             let (key, shape) = (one.key.clone(), one.tensor.shape.clone());
@@ -156,7 +157,7 @@ fn distinct(taken: &mut [ExportedTensor], args: &Export) -> Result<()> {
         }
         if !seen.insert(one.name.clone()) {
             return Err(Error::refused(format!("`{}` is selected twice", one.name))
-                .in_file(args.input.file.display().to_string()));
+                .in_file(args.input.file.to_text()));
         }
     }
     Ok(())
@@ -175,7 +176,7 @@ impl ExportFormat {
             Some("svg") => Self::Svg,
             _ => {
                 return Err(Error::refused("its extension is not supported")
-                    .in_file(output.display().to_string())
+                    .in_file(output.to_text())
                     .expected(".npy, .npz, .safetensors, .csv, .raw, .png or .svg"));
             }
         })

@@ -1,6 +1,7 @@
 //! `statelens stats --histogram`.
 
 use statelens::Error;
+use statelens::PathText as _;
 use statelens::parts::values::weights::TensorOutcome as Found;
 
 use statelens::statistics::tensor_fields;
@@ -15,7 +16,7 @@ pub(crate) fn run(input: &Input, key: &str, scale: ScaleArg, bins: u16) -> Comma
     let opened = crate::commands::quantised::open_for_good(file, with, &[key])?;
     let checkpoint = opened.inner();
     let leaves = checkpoint.leaves();
-    let file = input.file.display().to_string();
+    let file = input.file.to_text();
     let leaf = crate::commands::leaf(&leaves, key, &input.file)?;
     let mut found = None;
     measure::each(opened, std::slice::from_ref(leaf), |_, it| {

@@ -1,6 +1,7 @@
 //! `statelens stats --rank`.
 
 use statelens::Error;
+use statelens::PathText as _;
 use statelens::parts::checkpoint::{shape_text, visible};
 use statelens::parts::values::number_text;
 use statelens::statistics::{RankedLines, Ranking};
@@ -15,7 +16,7 @@ pub(crate) fn run(input: &Input, key: &str, of: RankedLines, top: usize) -> Comm
     let opened = crate::commands::quantised::open(&input.file, &input.common.with, &[key])?;
     let checkpoint = opened.inner();
     let leaves = checkpoint.leaves();
-    let named = |error: Error| error.in_file(input.file.display().to_string());
+    let named = |error: Error| error.in_file(input.file.to_text());
     let SelectedTensor { title, tensor, .. } =
         SelectedTensor::find(checkpoint, &leaves, key, &input.file)?;
     let bytes = tensor.nbytes().unwrap_or(u64::MAX);

@@ -1,6 +1,7 @@
 //! `statelens singular`.
 
 use statelens::Error;
+use statelens::PathText as _;
 use statelens::parts::checkpoint::{shape_text, visible};
 use statelens::parts::values::number_text;
 use statelens::parts::values::singular::{Spectrum, Which, plan_text, spectrum_facts};
@@ -21,7 +22,7 @@ pub(crate) fn run(args: &SingularArgs) -> CommandResult {
     let opened = crate::commands::quantised::open(file, with, &[&args.key])?;
     let checkpoint = opened.inner();
     let leaves = checkpoint.leaves();
-    let named = |error: Error| error.in_file(args.input.file.display().to_string());
+    let named = |error: Error| error.in_file(args.input.file.to_text());
     let SelectedTensor { title, tensor, .. } =
         SelectedTensor::find(checkpoint, &leaves, &args.key, &args.input.file)?;
     let which = match (args.all, args.top) {

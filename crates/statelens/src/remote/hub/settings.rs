@@ -4,6 +4,7 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use crate::files::PathText as _;
 use statelens_checkpoint::{Error, Result};
 use statelens_remote::hub::{Endpoint, HubToken};
 
@@ -78,7 +79,7 @@ impl HubSettings {
 fn token_in(file: &Path) -> Result<Option<HubToken>> {
     let failed = |why: &dyn std::fmt::Display| {
         Error::refused(format!("the token of Hugging Face can't be read: {why}"))
-            .in_file(file.display().to_string())
+            .in_file(file.to_text())
             .advice("Log in again with `hf auth login`, or set `HF_TOKEN`.")
     };
     match fs::metadata(file) {
@@ -90,7 +91,7 @@ fn token_in(file: &Path) -> Result<Option<HubToken>> {
         Ok(_) => {}
     }
     let text = fs::read_to_string(file).map_err(|error| failed(&error))?;
-    HubToken::new(&text).map_err(|error| error.in_file(file.display().to_string()))
+    HubToken::new(&text).map_err(|error| error.in_file(file.to_text()))
 }
 
 fn user_home(variable: &dyn Fn(&str) -> Option<String>) -> Option<PathBuf> {
@@ -101,9 +102,8 @@ fn user_home(variable: &dyn Fn(&str) -> Option<String>) -> Option<PathBuf> {
 /// Replaces `~` at the start, `$NAME` and `${NAME}`, as Python's `os.path` does.
 fn expanded(text: &str, variable: &dyn Fn(&str) -> Option<String>) -> String {
     let text = match text.strip_prefix('~') {
-        Some(rest) if rest.is_empty() || rest.starts_with(['/', '\\']) => {
-            user_home(variable).map_or(text.to_owned(), |home| format!("{}{rest}", home.display()))
-        }
+        Some(rest) if rest.is_empty() || rest.starts_with(['/', '\\']) => user_home(variable)
+            .map_or(text.to_owned(), |home| format!("{}{rest}", home.to_string_lossy())),
         _ => text.to_owned(),
     };
     let (mut whole, mut rest) = (String::new(), text.as_str());
@@ -169,7 +169,7 @@ mod tests {
         let cache = |variables: &[(&str, &str)]| {
             let home = [("HOME", "/home/me"), ("USERPROFILE", "/home/me")];
             let cache = read(&[variables, &home].concat()).unwrap().cache;
-            cache.map_or(String::new(), |path| path.display().to_string().replace('\\', "/"))
+            cache.map_or(String::new(), |path| path.to_string_lossy().replace('\\', "/"))
         };
         assert_eq!(cache(&[]), "/home/me/.cache/huggingface/hub");
         assert_eq!(cache(&[("XDG_CACHE_HOME", "/x")]), "/x/huggingface/hub");

@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::UNIX_EPOCH;
 use std::{fs, io};
 
+use statelens::PathText as _;
 use statelens::parts::checkpoint::Unwatched;
 use statelens::parts::compare::runs::{
     FileEntry, GroupValues, Grouping, KEPT, KeptValues, MAX_KEPT, RunContents, RunFile, StepValues,
@@ -35,7 +36,7 @@ pub(super) fn run(args: &Runs, run: &RunContents, wrong: &[String]) -> CommandRe
     if let Some(picture) = &args.picture {
         let is_svg = picture.extension().is_some_and(|end| end.eq_ignore_ascii_case("svg"));
         if !is_svg {
-            let name = picture.display().to_string();
+            let name = picture.to_text();
             return Err(Error::refused("lines are saved as .svg only").in_file(name).into());
         }
         check_target(picture, args.force, &[])?;
@@ -127,12 +128,12 @@ fn report_kept(steps: &[StepValues], kept: &KeptValues, needed: &[Grouping], pat
     let changed = count(&|step| needed.iter().any(|by| kept.is_changed(*by, step)));
     if known > 0 {
         let known = counted(known as u64, "checkpoint");
-        warn(&format!("the values of {known} are from {}", path.display()));
+        warn(&format!("the values of {known} are from {}", path.to_text()));
     }
     if changed > 0 {
         let were = if changed == 1 { "was changed since its" } else { "were changed since their" };
         let changed = counted(changed as u64, "checkpoint");
-        warn(&format!("{changed} {were} values were kept in {}", path.display()));
+        warn(&format!("{changed} {were} values were kept in {}", path.to_text()));
     }
 }
 
@@ -256,14 +257,14 @@ fn kept(args: &Runs) -> Result<(PathBuf, KeptValues)> {
     let path = args.folder.folder.join(KEPT);
     let kept = read_kept(&path).unwrap_or_else(|error| {
         let then = if args.keep.is_some() { "it is replaced" } else { "it is not used" };
-        warn(&format!("{}: {}: {then}", path.display(), error.what()));
+        warn(&format!("{}: {}: {then}", path.to_text(), error.what()));
         KeptValues::default()
     });
     Ok((path, kept))
 }
 
 fn read_kept(path: &Path) -> Result<KeptValues> {
-    let in_file = |error: Error| error.in_file(path.display().to_string());
+    let in_file = |error: Error| error.in_file(path.to_text());
     let failed = |error: io::Error| in_file(Error::io(format!("it can't be read: {error}")));
     let other = |error: Error| in_file(error).advice("Name another one, or remove it.");
     let length = match fs::metadata(path) {
