@@ -2,6 +2,7 @@
 
 mod bzip2;
 mod lz4;
+mod parts;
 mod xz;
 mod zstd;
 
@@ -82,7 +83,7 @@ impl Packing {
     /// Returns the cost of a stream, in units of the budget, in addition to that of its bytes.
     pub(crate) fn stream_cost(self) -> u64 {
         match self {
-            Self::Bzip2 => 1_500_000,
+            Self::Bzip2 | Self::Xz => 1_500_000,
             Self::Zstd => 1_500,
             _ => 0,
         }
@@ -131,7 +132,7 @@ impl Packing {
                 Box::new(ZlibDecoder::new(from(part, start)))
             }
             Self::Bzip2 => Box::new(bzip2::Bzip2::new(whole(part), used.streams.clone())),
-            Self::Xz => Box::new(xz::Xz::new(whole(part), window)),
+            Self::Xz => Box::new(xz::Xz::new(whole(part), window, used.streams.clone())),
             Self::Lzma => {
                 let header = exactly::<LZMA_HEADER>(&part, 0).ok_or("it has no header")?;
                 let [props, a, b, c, d, size @ ..] = header;

@@ -6,6 +6,7 @@ use std::rc::Rc;
 
 use bzip2::bufread::BzDecoder;
 
+use super::parts::PartCount;
 use crate::section::SectionStream;
 
 /// Number of streams that may be short. A decoder has tables of megabytes, so a stream of 14 bytes
@@ -18,16 +19,14 @@ const MIN_MEAN: u64 = 4 << 10;
 pub(super) struct Bzip2 {
     /// `None` after the end or an error.
     decoder: Option<BzDecoder<BufReader<SectionStream>>>,
-    /// Number of streams so far, which the caller sees.
-    streams: Rc<Cell<u64>>,
-    /// Number of decompressed bytes.
-    len: u64,
+    streams: PartCount,
 }
 
 impl Bzip2 {
     pub(super) fn new(source: SectionStream, streams: Rc<Cell<u64>>) -> Self {
         streams.set(1);
-        Self { decoder: Some(BzDecoder::new(BufReader::new(source))), streams, len: 0 }
+        let streams = PartCount::new(streams, MAX_SHORT, MIN_MEAN);
+        Self { decoder: Some(BzDecoder::new(BufReader::new(source))), streams }
     }
 }
 
@@ -36,7 +35,7 @@ impl Read for Bzip2 {
         while let Some(mut decoder) = self.decoder.take() {
             let read = decoder.read(into)?;
             if read > 0 || into.is_empty() {
-                self.len += read as u64;
+                self.streams.add(read);
                 self.decoder = Some(decoder);
                 return Ok(read);
             }
@@ -44,12 +43,7 @@ impl Read for Bzip2 {
             if source.fill_buf()?.is_empty() {
                 return Ok(0);
             }
-            let streams = self.streams.get() + 1;
-            self.streams.set(streams);
-            if streams > MAX_SHORT && self.len / streams < MIN_MEAN {
-                let what = format!("it has more than {MAX_SHORT} streams of a few bytes");
-                return Err(io::Error::other(what));
-            }
+            self.streams.begin(1)?;
             self.decoder = Some(BzDecoder::new(source));
         }
         Ok(0)
@@ -94,7 +88,7 @@ mod tests {
     #[test]
     fn refuses_thousands_of_short_streams() {
         let (result, len, streams) = read(bzip2(b"a").repeat(20_000));
-        assert!(result.unwrap_err().to_string().contains("streams of a few bytes"));
+        assert!(result.unwrap_err().to_string().contains("parts of a few bytes"));
         assert_eq!((len as u64, streams), (MAX_SHORT, MAX_SHORT + 1));
         let (result, len, _) = read(bzip2(&[7; MIN_MEAN as usize]).repeat(600));
         assert_eq!((result.unwrap(), len), (len, 600 * MIN_MEAN as usize));

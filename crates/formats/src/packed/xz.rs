@@ -3,15 +3,24 @@
 //! dictionary that a block claims. Checksums are not verified: Python returns the bytes before it
 //! verifies them.
 
+use std::cell::Cell;
 use std::io::{self, Read};
+use std::rc::Rc;
 
 use lzma_rust2::Lzma2Reader;
 use lzma_rust2::filter::bcj::BcjReader;
 use lzma_rust2::filter::delta::DeltaReader;
 
+use super::parts::PartCount;
 use crate::section::SectionStream;
 
 const MAGIC: &[u8] = b"\xfd7zXZ\0";
+/// Number of blocks that may be short, with a dictionary of [`DICTIONARY`]: a millisecond each.
+const MAX_SHORT: u64 = 512;
+/// Mean number of decompressed bytes of further blocks.
+const MIN_MEAN: u64 = 4 << 10;
+/// The usual size of a dictionary in bytes.
+const DICTIONARY: u64 = 8 << 20;
 
 /// Decompresses all streams of a file.
 pub(super) struct Xz {
@@ -20,6 +29,7 @@ pub(super) struct Xz {
     check: usize,
     /// The maximum dictionary size in bytes.
     window: u64,
+    blocks: PartCount,
 }
 
 enum State {
@@ -32,9 +42,10 @@ enum State {
 }
 
 impl Xz {
-    pub(super) fn new(source: SectionStream, window: u64) -> Self {
+    pub(super) fn new(source: SectionStream, window: u64, blocks: Rc<Cell<u64>>) -> Self {
         let source = Counted { source, read: 0 };
-        Self { state: State::Between(source), check: 0, window }
+        let blocks = PartCount::new(blocks, MAX_SHORT, MIN_MEAN);
+        Self { state: State::Between(source), check: 0, window, blocks }
     }
 
     /// Starts the next stream; returns `false` at the end of the file.
@@ -96,6 +107,7 @@ impl Xz {
                     if size > self.window {
                         return Err(invalid("it needs more memory than the limit allows"));
                     }
+                    self.blocks.begin(1 + size / DICTIONARY)?;
                     Chain::Lzma2(Box::new(Lzma2Reader::new(Box::new(chain), size as u32, None)))
                 }
                 (3, [distance]) => {
@@ -130,6 +142,7 @@ impl Read for Xz {
                 State::InBlock(mut chain) => {
                     let read = chain.read(into)?;
                     if read > 0 || into.is_empty() {
+                        self.blocks.add(read);
                         self.state = State::InBlock(chain);
                         return Ok(read);
                     }
@@ -258,7 +271,31 @@ impl Read for Chain {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use statelens_checkpoint::Memory;
+
     use super::*;
+    use crate::section::Section;
+
+    /// `lzma.compress(b"a")` of Python 3.11.
+    const SHORT: [u8; 60] = [
+        253, 55, 122, 88, 90, 0, 0, 4, 230, 214, 180, 70, 2, 0, 33, 1, 22, 0, 0, 0, 116, 47, 229,
+        163, 1, 0, 0, 97, 0, 0, 0, 0, 5, 43, 101, 46, 119, 132, 2, 51, 0, 1, 25, 1, 165, 44, 129,
+        204, 31, 182, 243, 125, 1, 0, 0, 0, 0, 4, 89, 90,
+    ];
+
+    #[test]
+    fn refuses_thousands_of_short_blocks() {
+        for (times, is_read) in [(200, true), (10_000, false)] {
+            let file = Memory::from(SHORT.repeat(times));
+            let part = Section::new(Arc::new(file), 0, u64::MAX);
+            let blocks = Rc::default();
+            let mut reader = Xz::new(part.stream(0, Rc::default()), 1 << 27, Rc::clone(&blocks));
+            assert_eq!(reader.read_to_end(&mut Vec::new()).is_ok(), is_read, "{times}");
+            assert!(blocks.get() <= MAX_SHORT + 2, "{blocks:?}");
+        }
+    }
 
     #[test]
     fn decodes_the_dictionary_size() {

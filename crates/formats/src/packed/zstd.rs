@@ -7,6 +7,7 @@ use std::rc::Rc;
 use ruzstd::decoding::FrameDecoder;
 use ruzstd::decoding::StreamingDecoder;
 
+use super::parts::PartCount;
 use crate::section::SectionStream;
 
 /// Number of frames that may be short: each takes a microsecond.
@@ -18,10 +19,7 @@ const MIN_MEAN: u64 = 64;
 /// thousand frames, and a decoder has large tables.
 pub(super) struct Zstd {
     state: State,
-    /// Number of frames so far, which the caller sees.
-    frames: Rc<Cell<u64>>,
-    /// Number of decompressed bytes.
-    len: u64,
+    frames: PartCount,
 }
 
 enum State {
@@ -37,7 +35,8 @@ impl Zstd {
     pub(super) fn new(source: SectionStream, window: u64, frames: Rc<Cell<u64>>) -> Self {
         let mut decoder = Box::new(FrameDecoder::new());
         decoder.set_max_window_size(window);
-        Self { state: State::Between(source, decoder), frames, len: 0 }
+        let frames = PartCount::new(frames, MAX_SHORT, MIN_MEAN);
+        Self { state: State::Between(source, decoder), frames }
     }
 
     fn frame(mut source: SectionStream, decoder: Box<FrameDecoder>) -> io::Result<State> {
@@ -67,18 +66,13 @@ impl Read for Zstd {
         loop {
             match std::mem::replace(&mut self.state, State::Ended) {
                 State::Between(source, decoder) => {
-                    let frames = self.frames.get() + 1;
-                    self.frames.set(frames);
-                    if frames > MAX_SHORT && self.len / frames < MIN_MEAN {
-                        let what = format!("it has more than {MAX_SHORT} frames of a few bytes");
-                        return Err(io::Error::other(what));
-                    }
+                    self.frames.begin(1)?;
                     self.state = Self::frame(source, decoder)?;
                 }
                 State::InFrame(mut decoder) => {
                     let read = decoder.read(into)?;
                     if read > 0 || into.is_empty() {
-                        self.len += read as u64;
+                        self.frames.add(read);
                         self.state = State::InFrame(decoder);
                         return Ok(read);
                     }
