@@ -83,8 +83,8 @@ impl Packing {
     /// Returns the cost of a stream, in units of the budget, in addition to that of its bytes.
     pub(crate) fn stream_cost(self) -> u64 {
         match self {
-            Self::Bzip2 | Self::Xz => 1_500_000,
-            Self::Zstd => 1_500,
+            Self::Bzip2 | Self::Xz => 3_000_000,
+            Self::Zstd => 40_000,
             _ => 0,
         }
     }

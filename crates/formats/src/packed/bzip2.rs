@@ -10,8 +10,8 @@ use super::parts::PartCount;
 use crate::section::SectionStream;
 
 /// Number of streams that may be short. A decoder has tables of megabytes, so a stream of 14 bytes
-/// takes a millisecond.
-const MAX_SHORT: u64 = 512;
+/// takes milliseconds.
+const MAX_SHORT: u64 = 256;
 /// Mean number of decompressed bytes of further streams.
 const MIN_MEAN: u64 = 4 << 10;
 

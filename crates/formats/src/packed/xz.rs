@@ -15,8 +15,8 @@ use super::parts::PartCount;
 use crate::section::SectionStream;
 
 const MAGIC: &[u8] = b"\xfd7zXZ\0";
-/// Number of blocks that may be short, with a dictionary of [`DICTIONARY`]: a millisecond each.
-const MAX_SHORT: u64 = 512;
+/// Number of blocks that may be short, with a dictionary of [`DICTIONARY`]: milliseconds each.
+const MAX_SHORT: u64 = 256;
 /// Mean number of decompressed bytes of further blocks.
 const MIN_MEAN: u64 = 4 << 10;
 /// The usual size of a dictionary in bytes.
@@ -287,7 +287,7 @@ mod tests {
 
     #[test]
     fn refuses_thousands_of_short_blocks() {
-        for (times, is_read) in [(200, true), (10_000, false)] {
+        for (times, is_read) in [(100, true), (10_000, false)] {
             let file = Memory::from(SHORT.repeat(times));
             let part = Section::new(Arc::new(file), 0, u64::MAX);
             let blocks = Rc::default();
