@@ -203,7 +203,8 @@ struct KnownNames<'a> {
 }
 
 impl<'a> KnownNames<'a> {
-    /// Returns the start of the keys that a list names: the one with which most of them are keys.
+    /// Returns the start of the keys that a list names: the one with which most of them are keys. Of
+    /// several, one with more names in all lists, or with names that change, counts.
     fn start_of(&self, list: &NameList) -> Option<&'a str> {
         let mut counts: Vec<(&str, usize)> = Vec::new();
         for (_, name) in &list.names {
@@ -214,8 +215,17 @@ impl<'a> KnownNames<'a> {
                 }
             }
         }
-        // The first of several.
-        counts.into_iter().rev().max_by_key(|(_, count)| *count).map(|(start, _)| start)
+        let rank = |start: &str| {
+            let of_start = self.new_names.iter().filter(|((other, _), _)| *other == start);
+            let (mut names, mut is_changed) = (0, false);
+            for ((_, name), new) in of_start {
+                names += 1;
+                is_changed |= new.as_deref() != Some(*name);
+            }
+            (names, is_changed)
+        };
+        let ranked = counts.into_iter().rev().map(|(start, count)| (start, (count, rank(start))));
+        ranked.max_by_key(|(_, rank)| *rank).map(|(start, _)| start)
     }
 
     /// Finds the new names of keys that moved to another dict: if a name was a step of its own, its
