@@ -461,8 +461,10 @@ fn lists_of_parameters_follow_the_keys() {
     };
     let names = ["fc.weight", "fc.bias", "module.gone"];
     assert_eq!(keys(r"^model\.module\.=>model."), expected("model.", names, "fc.weight"));
+    // The keys move to the root.
+    let names = ["net.fc.weight", "net.fc.bias", "module.gone"];
+    assert_eq!(keys(r"^model\.module\.=>net."), expected("", names, "net.fc.weight"));
     // The dict has another name, and the names in it are new.
-    assert_eq!(keys(r"^model\.module\.=>net."), expected("net.", names, "fc.weight"));
     let names = ["body.fc.weight", "body.fc.bias", "module.gone"];
     assert_eq!(keys(r"^model\.module\.=>net.body."), expected("net.", names, "body.fc.weight"));
 }
