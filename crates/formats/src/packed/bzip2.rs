@@ -90,7 +90,7 @@ mod tests {
         let (result, len, streams) = read(bzip2(b"a").repeat(20_000));
         assert!(result.unwrap_err().to_string().contains("parts of a few bytes"));
         assert_eq!((len as u64, streams), (MAX_SHORT, MAX_SHORT + 1));
-        let (result, len, _) = read(bzip2(&[7; MIN_MEAN as usize]).repeat(600));
-        assert_eq!((result.unwrap(), len), (len, 600 * MIN_MEAN as usize));
+        let (result, len, _) = read(bzip2(&[7; 2 * MIN_MEAN as usize]).repeat(600));
+        assert_eq!((result.unwrap(), len), (len, 600 * 2 * MIN_MEAN as usize));
     }
 }
