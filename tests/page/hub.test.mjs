@@ -76,6 +76,8 @@ test("a repository opens as one set, with its config, at one commit (core)", asy
       if (name === "hub" && path.includes("/resolve/")) assert.equal(range, "", path);
     }
     assert.ok(hub.requests.some(({ name, range }) => name === "storage" && range !== ""));
+    // The link names the commit, because the branch may move on.
+    await page.waitForURL((url) => url.searchParams.get("url") === `hf://org/tiny@${COMMIT}`);
     // The number of heads is in the config only.
     await page.locator('[title*="config.json"]').first().waitFor({ state: "attached" });
   });

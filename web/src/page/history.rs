@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use gloo_timers::callback::Timeout;
+use statelens_remote::hub::{Endpoint, HubLocation};
 use wasm_bindgen::prelude::*;
 use web_sys::{Event, PopStateEvent};
 use yew::prelude::*;
@@ -31,7 +32,8 @@ const DEBOUNCE: u32 = 200;
 enum HistoryEntry {
     Start,
     Files(Rc<Vec<DroppedFile>>, Option<u32>),
-    Address(AttrValue, FetchConsent),
+    /// An address, and the same at the commit that is open if it is one of the Hugging Face Hub.
+    Address(AttrValue, FetchConsent, Option<AttrValue>),
     /// A summary, which is in the URL's fragment.
     Link(String),
     Run(Rc<RunView>),
@@ -48,7 +50,7 @@ impl PartialEq for HistoryEntry {
             (Self::Start, Self::Start) => true,
             (Self::Link(one), Self::Link(two)) => one == two,
             (Self::Files(one, a), Self::Files(two, b)) => are_same(one, two) && same(a, b),
-            (Self::Address(one, _), Self::Address(two, _)) => one == two,
+            (Self::Address(one, ..), Self::Address(two, ..)) => one == two,
             (Self::Run(one), Self::Run(two)) => are_same(&one.files, &two.files),
             (Self::Compare(one, b1, m1), Self::Compare(two, b2, m2)) => {
                 one == two && are_same(b1, b2) && same(m1, m2)
@@ -63,11 +65,19 @@ fn are_same(one: &Rc<Vec<DroppedFile>>, two: &Rc<Vec<DroppedFile>>) -> bool {
     Rc::ptr_eq(one, two) || one == two
 }
 
+/// Returns an address of the Hub at the commit that is open.
+fn pinned(model: &PageModel, address: &str) -> Option<AttrValue> {
+    let facts = &model.work.as_ref()?.opened.facts;
+    let (_, commit) = facts.iter().find(|(name, _)| name == "commit")?;
+    let location = HubLocation::parse(address, &Endpoint::default())?.ok()?;
+    Some(location.at(commit).to_string().into())
+}
+
 impl HistoryEntry {
     /// Returns the entry for the current screen.
     fn of(model: &PageModel) -> Self {
         let open = || match &model.address {
-            Some(address) => Self::Address(address.clone(), model.agreed),
+            Some(address) => Self::Address(address.clone(), model.agreed, pinned(model, address)),
             None if model.files.is_empty() => Self::Link(location().1),
             None => Self::Files(model.files.clone(), model.requested),
         };
@@ -86,12 +96,23 @@ impl HistoryEntry {
         matches!(self, Self::Compare(own, ..) if **own == *first)
     }
 
+    /// Returns the address of the open checkpoint at its commit.
+    fn pinned(&self) -> Option<&AttrValue> {
+        match self {
+            Self::Address(_, _, pinned) => pinned.as_ref(),
+            Self::Compare(first, ..) => first.pinned(),
+            _ => None,
+        }
+    }
+
     /// Returns the page's URL for this entry with a selection.
     fn url(&self, link: &PageLink) -> String {
         let (href, _) = location();
         let base = href.split(['#', '?']).next().unwrap_or_default().to_owned();
         match self {
-            Self::Address(address, _) => {
+            // A branch may move on, so the link names the commit.
+            Self::Address(address, _, pinned) => {
+                let address = pinned.as_ref().unwrap_or(address);
                 format!("{base}?url={}{}", js_sys::encode_uri_component(address), link.hash())
             }
             Self::Files(..) => base + &link.hash(),
@@ -112,7 +133,7 @@ impl HistoryEntry {
                 actor.update(|model| model.go_home());
             }
             Self::Files(files, main) => actor.open_now(files.as_ref().clone(), *main),
-            Self::Address(address, agreed) => actor.open_address_now(address, *agreed),
+            Self::Address(address, agreed, _) => actor.open_address_now(address, *agreed),
             // The browser fires an event for the changed fragment, whose handler opens the link.
             Self::Link(_) => {}
             Self::Run(view) if model.is_of_run(&view.files) => {
@@ -187,18 +208,25 @@ struct Moved(HistoryEntry);
 
 impl PartialEq for Moved {
     fn eq(&self, other: &Self) -> bool {
-        self.0 == other.0
+        self.0 == other.0 && self.0.pinned() == other.0.pinned()
     }
 }
 
 /// Writes the selection to the URL of the current entry.
 fn note(trail: &mut HistoryTrail, place: &HistoryEntry, link: &PageLink) {
     let at = trail.at;
-    if trail.going || trail.history.get(&at) != Some(place) || trail.links.get(&at) == Some(link) {
+    if trail.going || trail.history.get(&at) != Some(place) || is_written(trail, place, link) {
         return;
     }
     write(at, Some(&place.url(link)), false);
+    trail.history.insert(at, place.clone());
     trail.links.insert(at, link.clone());
+}
+
+/// Returns whether the URL of the current entry has the selection, and the commit if that is known.
+fn is_written(trail: &HistoryTrail, place: &HistoryEntry, link: &PageLink) -> bool {
+    let written = trail.history.get(&trail.at).and_then(HistoryEntry::pinned);
+    trail.links.get(&trail.at) == Some(link) && written == place.pinned()
 }
 
 /// Updates the history after the shown content has changed. Adds an entry unless the browser made
@@ -214,7 +242,7 @@ fn follow(trail: &Rc<RefCell<HistoryTrail>>, place: &HistoryEntry, link: &PageLi
         }
         let known = trail.links.get(&trail.at);
         if known.is_none_or(|known| !known.is_another_view(link)) {
-            return known != Some(link);
+            return !is_written(&trail, place, link);
         }
         let before = trail.at.checked_sub(1).filter(|before| {
             trail.history.get(before) == Some(place) && trail.links.get(before) == Some(link)
