@@ -33,6 +33,7 @@ const UNKNOWN: &[(&str, &str)] = &[
     ("cerebras/v2.10.0/custom.pt", CLASS),
     ("cerebras/v2.4.0/custom.mdl", CODE),
     ("cerebras/v2.4.0/custom.pt", CLASS),
+    ("quantized_torch/torchao_floats.pt", OTHER),
     ("quantized_torch/torchao_fp8.pt", OTHER),
     ("quantized_torch/torchao_int8.pt", OTHER),
     ("reports/h5_links/outer.h5", OUTSIDE),
