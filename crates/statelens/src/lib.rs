@@ -49,6 +49,7 @@ mod all_cores;
 #[cfg(feature = "http")]
 mod blobs;
 mod checkpoint;
+mod content_hash;
 mod conversion;
 mod element;
 pub mod executor;

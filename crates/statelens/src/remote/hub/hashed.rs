@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use statelens_checkpoint::{Error, ObjectHeader, ReadAt, Result};
 
-use crate::blobs::ContentHash;
+use crate::content_hash::ContentHash;
 
 /// Bytes that are read and hashed at a time.
 const BUFFER: u64 = 8 << 20;
