@@ -199,6 +199,7 @@ pub(crate) fn packed_weights(source: &Checkpoint) -> Result<Vec<PackedWeight>> {
     let settings = Settings::of(&source.files);
     for (id, dict) in dicts {
         let names = names(source, dict);
+        let known: HashSet<&str> = names.iter().map(|part| part.name).collect();
         let whole = schemes::torchao::find(source, dict, &names, &settings);
         let is_whole = whole.is_some();
         let all = match whole {
@@ -209,8 +210,7 @@ pub(crate) fn packed_weights(source: &Checkpoint) -> Result<Vec<PackedWeight>> {
             let key = |part: &SetPart<'_>| keys.get(&part.id).cloned().unwrap_or_default();
             let codes_key = key(&found.codes);
             let prefix = codes_key.strip_suffix(found.codes.name).unwrap_or("");
-            let taken =
-                found.name != found.codes.name && names.iter().any(|part| part.name == found.name);
+            let taken = found.name != found.codes.name && known.contains(&*found.name);
             let made = match taken {
                 true => Err(Error::damaged(format!("there is also a tensor `{}`", found.name))),
                 false => found.made,
