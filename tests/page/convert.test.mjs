@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { basename, join } from "node:path";
 import { after, before, test } from "node:test";
 import { command, drop, dropped, fixture, inWorker, launch, withPage } from "./harness.mjs";
 import { floats, sparseCheckpoint } from "./make.mjs";
@@ -36,6 +36,8 @@ async function withoutDialog(page) {
 
 async function plan(page, name, target, ...choices) {
   await drop(page, "body", [dropped(name)]);
+  // The rows of the file before stay until the next one is open.
+  await page.locator("#work .top .name", { hasText: basename(name) }).waitFor();
   await page.waitForSelector("#work .row");
   await page.keyboard.press("c");
   for (const choice of [target, ...choices]) await page.getByRole("radio", { name: choice }).first().click();
