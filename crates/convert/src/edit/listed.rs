@@ -50,9 +50,10 @@ pub(super) fn follow(
     }
     let kept = kept_keys(edited, &lists, &changes);
     let mut builder = edited.edit();
+    let ranks = known.ranks();
     let (mut count, mut unclear) = (0, None);
     for list in &lists {
-        let Some(start) = known.start_of(list) else { continue };
+        let Some(start) = known.start_of(list, &ranks) else { continue };
         for (place, old) in &list.names {
             let new = match known.new_names.get(&(start, old.as_str())) {
                 Some(Some(new)) if new != old => new,
@@ -205,27 +206,27 @@ struct KnownNames<'a> {
 impl<'a> KnownNames<'a> {
     /// Returns the start of the keys that a list names: the one with which most of them are keys. Of
     /// several, one with more names in all lists, or with names that change, counts.
-    fn start_of(&self, list: &NameList) -> Option<&'a str> {
-        let mut counts: Vec<(&str, usize)> = Vec::new();
+    fn start_of(&self, list: &NameList, ranks: &HashMap<&str, StartRank>) -> Option<&'a str> {
+        let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
         for (_, name) in &list.names {
             for start in self.starts.get(name.as_str()).into_iter().flatten() {
-                match counts.iter_mut().find(|(known, _)| known == start) {
-                    Some((_, count)) => *count += 1,
-                    None => counts.push((start, 1)),
-                }
+                *counts.entry(start).or_default() += 1;
             }
         }
-        let rank = |start: &str| {
-            let of_start = self.new_names.iter().filter(|((other, _), _)| *other == start);
-            let (mut names, mut is_changed) = (0, false);
-            for ((_, name), new) in of_start {
-                names += 1;
-                is_changed |= new.as_deref() != Some(*name);
-            }
-            (names, is_changed)
-        };
-        let ranked = counts.into_iter().rev().map(|(start, count)| (start, (count, rank(start))));
-        ranked.max_by_key(|(_, rank)| *rank).map(|(start, _)| start)
+        // Of equal ones, the first in the order of their texts.
+        let ranked = counts.into_iter().rev();
+        ranked.max_by_key(|(start, count)| (*count, ranks.get(*start))).map(|(start, _)| start)
+    }
+
+    /// Returns the rank of each start.
+    fn ranks(&self) -> HashMap<&'a str, StartRank> {
+        let mut ranks: HashMap<&str, StartRank> = HashMap::new();
+        for ((start, name), new) in &self.new_names {
+            let rank = ranks.entry(start).or_default();
+            rank.names += 1;
+            rank.is_changed |= new.as_deref() != Some(*name);
+        }
+        ranks
     }
 
     /// Finds the new names of keys that moved to another dict: if a name was a step of its own, its
@@ -243,6 +244,15 @@ impl<'a> KnownNames<'a> {
             }
         }
     }
+}
+
+/// What makes a start likely among several with as many names of a list.
+#[derive(Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct StartRank {
+    /// Number of names in all lists that are keys after it.
+    names: usize,
+    /// Whether one of them gets a new name.
+    is_changed: bool,
 }
 
 /// Returns the last step of each key with texts.

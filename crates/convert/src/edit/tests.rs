@@ -469,6 +469,23 @@ fn lists_of_parameters_follow_the_keys() {
     assert_eq!(keys(r"^model\.module\.=>net.body."), expected("net.", names, "body.fc.weight"));
 }
 
+/// Quadratic time would take minutes.
+#[test]
+fn a_listed_name_may_end_100_000_keys() {
+    let mut tree = TestTree::new();
+    let names: Vec<String> = (0..100_000).map(|at| format!("m{at}.weight")).collect();
+    let ids: Vec<ValueId> = names.iter().map(|_| tree.int(1)).collect();
+    let entries: Vec<(&str, ValueId)> = names.iter().map(String::as_str).zip(ids).collect();
+    let model = tree.dict(&entries);
+    let listed = tree.0.push(Value::Str("weight".into())).unwrap();
+    let listed = tree.list(&[listed]);
+    let root = tree.dict(&[("model", model), ("param_names", listed)]);
+    let source = tree.finish(root);
+    let edited = renames(&["weight$=>w"]).apply(&source).unwrap();
+    let name = edited.value(edited.leaves().last().unwrap().id);
+    assert!(matches!(name, Value::Str(name) if name.as_str() == Some("w")), "{name:?}");
+}
+
 #[test]
 fn renames_200_000_keys_in_linear_time() {
     // Quadratic time would take hours.

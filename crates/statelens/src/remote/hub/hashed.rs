@@ -56,7 +56,7 @@ impl HashedFile {
         self.is_read.load(Ordering::Relaxed)
     }
 
-    /// Begins to hash what is read.
+    /// Starts a hash of the bytes that are read from now on.
     fn begin(&self) {
         *self.running() = self.empty();
     }
@@ -170,7 +170,7 @@ pub(crate) struct HubSources {
 }
 
 impl HubSources {
-    /// Begins to hash what is fetched; ends when the result is dropped.
+    /// Starts hashes of all fetched files. Dropping the result stops them.
     pub(crate) fn hashing(&self) -> Hashing<'_> {
         self.fetched.iter().for_each(|file| file.begin());
         Hashing(self)

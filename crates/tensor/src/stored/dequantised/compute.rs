@@ -185,8 +185,8 @@ impl Compute<'_> {
         }
     }
 
-    /// The closures own what they use, because the compiler can't tell a reference from the numbers that
-    /// are written.
+    /// Computes the numbers from values and offsets. The closures capture values, not references: a
+    /// captured reference might overlap with `out`, so it would be read again for each number.
     #[inline(always)]
     fn offset(
         &self,
