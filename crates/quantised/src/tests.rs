@@ -628,3 +628,31 @@ fn refuses_the_layout_of_marlin() {
     let why = complete(&found.weights).unwrap_err().to_string();
     assert!(why.contains("`l.weight`, GPTQ in the format marlin"), "{why}");
 }
+
+/// Quadratic time would take minutes.
+#[test]
+fn finds_50_000_renamed_weights() {
+    const COUNT: usize = 50_000;
+    let config =
+        br#"{"quantization_config": {"quant_method": "gptq", "bits": 4, "group_size": 8}}"#;
+    let parts = [("qweight", "I32", 8, 32), ("qzeros", "I32", 1, 4), ("scales", "F16", 8, 16)];
+    let (mut entries, mut end) = (Vec::new(), 0);
+    for (at, (name, dtype, columns, bytes)) in
+        (0..COUNT).flat_map(|at| parts.map(|part| (at, part)))
+    {
+        let start = end;
+        end += bytes;
+        entries.push(format!(
+            r#""m{at}.{name}":{{"dtype":"{dtype}","shape":[1,{columns}],"data_offsets":[{start},{end}]}}"#
+        ));
+    }
+    let header = format!("{{{}}}", entries.join(","));
+    let mut file = (header.len() as u64).to_le_bytes().to_vec();
+    file.extend(header.as_bytes());
+    file.resize(file.len() + end, 0);
+    let files = [("model.safetensors".to_owned(), file), ("config.json".to_owned(), config.into())];
+    let found = view(&open(files.into()));
+    assert_eq!(found.weights.len(), COUNT);
+    assert_eq!(found.weights[COUNT - 1].key, format!("m{}.weight", COUNT - 1));
+    assert!(found.weights.iter().all(|weight| weight.refused.is_none()), "{:?}", found.weights[0]);
+}
