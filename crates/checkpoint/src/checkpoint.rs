@@ -220,6 +220,7 @@ impl Checkpoint {
             attribute_types: self.attribute_types.clone(),
             outside_state: self.outside_state.clone(),
             limits: Limits::none(),
+            storages: (0, 0),
         }
     }
 }
@@ -297,6 +298,8 @@ pub struct Builder {
     attribute_types: RawAttributes,
     outside_state: HashSet<ValueId>,
     limits: Limits,
+    /// The number after those of the storages of the first tensors, and the number of these tensors.
+    storages: (u32, usize),
 }
 
 impl Builder {
@@ -416,8 +419,14 @@ impl Builder {
 
     /// Adds all values and tensors of another checkpoint, as [`Builder::append`] does.
     pub fn absorb(&mut self, part: Checkpoint) -> Result<ValueId> {
-        let storages = self.tensors.iter().filter_map(|tensor| tensor.storage).max();
-        self.absorb_from(part, storages.map_or(0, |last| last.saturating_add(1)))
+        // Each tensor is considered once, however many checkpoints are added.
+        let (mut next, counted) = self.storages;
+        for at in counted..self.tensors.len() {
+            let storage = self.tensors.get(at).and_then(|tensor| tensor.storage);
+            next = storage.map_or(next, |last| last.saturating_add(1).max(next));
+        }
+        self.storages = (next, self.tensors.len());
+        self.absorb_from(part, next)
     }
 
     /// Adds another checkpoint, as [`Builder::absorb`] does. `storages` is added to the numbers of its

@@ -43,6 +43,7 @@ mod progress;
 mod rank;
 mod read_at;
 mod scratch;
+pub mod slices;
 mod source;
 mod tensor;
 mod text;

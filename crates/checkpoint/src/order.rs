@@ -6,6 +6,8 @@
 
 use std::cmp::Ordering;
 
+use crate::slices::{ITEMS, pause};
+
 /// Sorts by a comparison; equal items keep their order.
 pub fn by<T>(items: &mut [T], compare: impl Fn(&T, &T) -> Ordering) {
     let order = sorted(items.len(), &|one, other| compare(&items[one], &items[other]));
@@ -29,6 +31,45 @@ fn sorted(count: usize, compare: &dyn Fn(usize, usize) -> Ordering) -> Vec<usize
     order
 }
 
+/// Like [`by`], with pauses.
+pub async fn by_in_slices<T>(items: &mut [T], compare: impl Fn(&T, &T) -> Ordering) {
+    let compare = |one: usize, other: usize| compare(&items[one], &items[other]);
+    let order = sorted_in_slices(items.len(), &compare).await;
+    arrange(order, &mut |one, other| items.swap(one, other));
+}
+
+/// Like [`sorted`], with pauses: sorts runs, and merges two at a time.
+async fn sorted_in_slices(count: usize, compare: &dyn Fn(usize, usize) -> Ordering) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..count).collect();
+    for run in order.chunks_mut(ITEMS) {
+        run.sort_by(|&one, &other| compare(one, other));
+        pause().await;
+    }
+    let mut merged = Vec::with_capacity(count);
+    let mut len = ITEMS;
+    while len < count {
+        for pair in order.chunks(2 * len) {
+            let (mut one, mut other) = pair.split_at(len.min(pair.len()));
+            while !one.is_empty() || !other.is_empty() {
+                for _ in 0..ITEMS {
+                    let side = match (one.first(), other.first()) {
+                        (Some(&a), Some(&b)) if compare(a, b).is_gt() => &mut other,
+                        (Some(_), _) => &mut one,
+                        (None, Some(_)) => &mut other,
+                        (None, None) => break,
+                    };
+                    merged.extend(side.split_off_first());
+                }
+                pause().await;
+            }
+        }
+        std::mem::swap(&mut order, &mut merged);
+        merged.clear();
+        len *= 2;
+    }
+    order
+}
+
 /// Moves the item at `order[at]` to `at`, for each `at`, cycle by cycle.
 fn arrange(mut order: Vec<usize>, swap: &mut dyn FnMut(usize, usize)) {
     for start in 0..order.len() {
@@ -47,6 +88,19 @@ fn arrange(mut order: Vec<usize>, swap: &mut dyn FnMut(usize, usize)) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::slices::finish;
+
+    #[test]
+    fn sorts_in_slices_like_at_once() {
+        for length in [0, 1, ITEMS, ITEMS + 1, 5 * ITEMS + 7] {
+            let mut items: Vec<(usize, usize)> =
+                (0..length).map(|at| (at * 7919 % 1009, at)).collect();
+            let mut expected = items.clone();
+            expected.sort_by_key(|(key, _)| *key);
+            finish(by_in_slices(&mut items, |one, other| one.0.cmp(&other.0)));
+            assert_eq!(items, expected);
+        }
+    }
 
     #[test]
     fn sorts_like_the_standard_library() {

@@ -2,7 +2,7 @@
 //! with one.
 
 use std::collections::{HashMap, HashSet};
-use std::hash::Hash;
+use std::hash::{BuildHasher, Hash};
 
 use crate::{Error, Result};
 
@@ -64,13 +64,20 @@ pub fn collect<T>(items: impl IntoIterator<Item = T>) -> Result<Vec<T>> {
 }
 
 /// Reserves room for `more` entries in a map.
-pub fn make_room_in_map<K: Eq + Hash, V>(map: &mut HashMap<K, V>, more: usize) -> Result<()> {
+pub fn make_room_in_map<K: Eq + Hash, V, S: BuildHasher>(
+    map: &mut HashMap<K, V, S>,
+    more: usize,
+) -> Result<()> {
     let bytes = (more as u64).saturating_mul(size_of::<(K, V)>() as u64);
     map.try_reserve(more).map_err(|_| no_room(bytes))
 }
 
 /// Sets an entry of a map; fails if there is no memory for it.
-pub fn insert<K: Eq + Hash, V>(map: &mut HashMap<K, V>, key: K, value: V) -> Result<Option<V>> {
+pub fn insert<K: Eq + Hash, V, S: BuildHasher>(
+    map: &mut HashMap<K, V, S>,
+    key: K,
+    value: V,
+) -> Result<Option<V>> {
     make_room_in_map(map, 1)?;
     Ok(map.insert(key, value))
 }

@@ -104,7 +104,7 @@ impl Printer {
                 self.closed = true;
                 Ok(())
             }
-            told => told,
+            other => other,
         }
     }
 }

@@ -16,6 +16,9 @@ const DOCS: &str = "https://github.com/statelens/statelens/blob/main/docs";
 const SCHEMA: &str =
     "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json";
 
+/// The rule about files that could not be read.
+const NOT_READ: &str = "not-read";
+
 /// A rule, for the list of them in the tool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct SarifRule {
@@ -31,6 +34,14 @@ struct SarifRule {
 pub struct SarifLog {
     rules: BTreeMap<String, SarifRule>,
     results: Vec<SarifResult>,
+    unread: Vec<UnreadFile>,
+}
+
+/// A file that could not be read: the run did not succeed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct UnreadFile {
+    file: String,
+    error: String,
 }
 
 /// A result. Its rule is in the log.
@@ -179,17 +190,19 @@ impl SarifLog {
         }
     }
 
-    /// Adds a file that could not be read.
+    /// Adds a file that could not be read: as a notification that the run failed, and as a result,
+    /// because code scanning shows nothing else.
     pub fn add_unread(&mut self, file: &str, error: &str) {
+        self.unread.push(UnreadFile { file: file.to_owned(), error: error.to_owned() });
         self.rule(
-            "not-read",
+            NOT_READ,
             "The file could not be read",
             "Nothing is known about it.",
             "rules.md",
             "error",
         );
         self.results.push(SarifResult {
-            rule: "not-read".to_owned(),
+            rule: NOT_READ.to_owned(),
             level: "error",
             text: error.to_owned(),
             file: file.to_owned(),
@@ -218,6 +231,9 @@ impl SarifLog {
             .iter()
             .map(|result| result_json(result, positions.get(result.rule.as_str()).copied()))
             .collect();
+        let not_read = json!({ "id": NOT_READ, "index": positions.get(NOT_READ) });
+        let notifications: Vec<Value> =
+            self.unread.iter().map(|unread| notification_json(unread, &not_read)).collect();
         let log = json!({
             "$schema": SCHEMA,
             "version": "2.1.0",
@@ -231,6 +247,10 @@ impl SarifLog {
                 }},
                 // Code scanning replaces the results of the last run with the same id.
                 "automationDetails": { "id": format!("statelens-{command}/") },
+                "invocations": [{
+                    "executionSuccessful": notifications.is_empty(),
+                    "toolExecutionNotifications": notifications,
+                }],
                 "columnKind": "unicodeCodePoints",
                 "results": results,
             }],
@@ -248,6 +268,15 @@ fn rule_json(rule: &SarifRule) -> Value {
         "help": { "text": rule.help },
         "helpUri": rule.uri,
         "defaultConfiguration": { "level": rule.level },
+    })
+}
+
+fn notification_json(unread: &UnreadFile, rule: &Value) -> Value {
+    json!({
+        "level": "error",
+        "message": { "text": unread.error },
+        "locations": [{ "physicalLocation": { "artifactLocation": { "uri": uri(&unread.file) } } }],
+        "associatedRule": rule,
     })
 }
 

@@ -1,11 +1,12 @@
 //! One-line descriptions of values, types and locations.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use statelens_checkpoint::{
-    ByteOrder, Checkpoint, Chunked, DType, Field, FileSet, Form, Global, Layout, Leaf, Opaque, Set,
-    Strided, Tensor, TensorClass, Text, Tuple, TupleClass, Value, ValueId, float_repr, shape_text,
-    visible,
+    ByteOrder, Checkpoint, Chunked, Concat, DType, Field, FileSet, Form, Global, Layout, Leaf,
+    Opaque, Set, Strided, Tensor, TensorClass, Text, Tuple, TupleClass, Value, ValueId, float_repr,
+    shape_text, visible,
 };
 use statelens_values::{complex_text, element_text};
 
@@ -290,9 +291,7 @@ fn place(files: &FileSet, tensor: &Tensor, layout: &Layout, shape: &[u64]) -> St
             )
         }
         Layout::Chunked(chunked) => chunks(chunked, shape),
-        Layout::Concat(concat) => {
-            format!("{} parts along axis {}", concat.parts.len(), concat.axis)
-        }
+        Layout::Concat(concat) => parts(concat),
         Layout::Computed(computed) => {
             format!("computed from {}", place(files, &computed.of, &computed.of.layout, shape))
         }
@@ -330,6 +329,23 @@ fn view(files: &FileSet, tensor: &Tensor, strided: &Strided) -> String {
         strides.join(", ")
     );
     text
+}
+
+/// Describes parts, including those that are in parts themselves.
+fn parts(concat: &Concat) -> String {
+    let (mut count, mut axes, mut open) = (0u64, BTreeSet::new(), vec![concat]);
+    while let Some(concat) = open.pop() {
+        axes.insert(concat.axis);
+        for part in &concat.parts {
+            match &part.layout {
+                Layout::Concat(inner) => open.push(inner),
+                _ => count += 1,
+            }
+        }
+    }
+    let word = if axes.len() == 1 { "axis" } else { "axes" };
+    let axes: Vec<String> = axes.iter().map(usize::to_string).collect();
+    format!("{count} parts along {word} {}", axes.join(", "))
 }
 
 fn chunks(chunked: &Chunked, shape: &[u64]) -> String {
@@ -390,7 +406,7 @@ fn clip(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use statelens_checkpoint::{Builder, FormatInfo, Limits};
+    use statelens_checkpoint::{Builder, FormatInfo, Limits, Part};
 
     #[test]
     fn fill_values_are_in_the_byte_order_of_the_tensor() {
@@ -401,6 +417,19 @@ mod tests {
         assert_eq!(filled(DType::I32, &[0, 0, 0, 5]), "all 5");
         let complex = [1f32.to_be_bytes(), 2f32.to_be_bytes()].concat();
         assert_eq!(filled(DType::C64, &complex), "all (1+2j)");
+    }
+
+    #[test]
+    fn parts_of_parts_are_counted_once() {
+        let concat = |axis, layouts: Vec<Layout>| {
+            let part = |layout| Part { shape: vec![1, 1], layout };
+            Concat { axis, parts: layouts.into_iter().map(part).collect() }
+        };
+        let one = || Layout::Fill([0][..].into());
+        let row = || concat(1, vec![one(), one(), one()]);
+        assert_eq!(parts(&row()), "3 parts along axis 1");
+        let rows = vec![Layout::Concat(row()), one(), Layout::Concat(row())];
+        assert_eq!(parts(&concat(0, rows)), "7 parts along axes 0, 1");
     }
 
     #[test]

@@ -26,7 +26,7 @@ pub fn leaf_json(json: &mut Json, checkpoint: &Checkpoint, leaf: &Leaf) {
         json.name("elements").number(tensor.numel().unwrap_or(0));
         json.name("bytes").number(tensor.nbytes().unwrap_or(0));
         layout_json(json, tensor);
-        let pieces = crate::pieces(checkpoint, tensor);
+        let pieces = crate::pieces(checkpoint, &crate::in_pieces(checkpoint, &leaf.flat, tensor));
         if pieces.len() > 1 {
             json.name("pieces").objects(&pieces, |json, piece| json.fields(piece));
         }

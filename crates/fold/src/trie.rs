@@ -10,11 +10,12 @@
 mod segments;
 
 use std::cell::OnceCell;
-use std::collections::HashMap;
 use std::rc::Rc;
 
+use foldhash::{HashMap, HashMapExt};
 use statelens_checkpoint::numbers::{Numbered, ranges};
 use statelens_checkpoint::order;
+use statelens_checkpoint::slices::{ITEMS, finish, pause};
 
 use self::segments::{KeySegment, Segments, Signs, mixed};
 use super::Foldable;
@@ -127,16 +128,26 @@ struct TrieNode {
 impl Trie {
     /// Builds the tree of all rows.
     pub fn new<L: Foldable>(rows: &[L], dot: char) -> Self {
+        finish(Self::new_in_slices(rows, dot))
+    }
+
+    /// Like [`Trie::new`], with pauses.
+    pub async fn new_in_slices<L: Foldable>(rows: &[L], dot: char) -> Self {
         let all: Vec<u32> = (0..rows.len() as u32).collect();
-        Self::made(Rc::new(Segments::new(rows, dot)), &all)
+        Self::made(Rc::new(Segments::new(rows, dot).await), &all).await
     }
 
     /// Builds the tree of the `chosen` rows of this one, in that order.
     pub fn of(&self, chosen: &[u32]) -> Self {
-        Self::made(self.segments.clone(), chosen)
+        finish(self.of_in_slices(chosen))
     }
 
-    fn made(segments: Rc<Segments>, chosen: &[u32]) -> Self {
+    /// Like [`Trie::of`], with pauses.
+    pub async fn of_in_slices(&self, chosen: &[u32]) -> Self {
+        Self::made(self.segments.clone(), chosen).await
+    }
+
+    async fn made(segments: Rc<Segments>, chosen: &[u32]) -> Self {
         // Most keys share all but their last segments with others.
         let mut nodes = Vec::with_capacity(segments.all.len().min(4 * chosen.len()) + 2);
         nodes.push(TrieNode::new(0, 0, 0));
@@ -144,7 +155,10 @@ impl Trie {
         let mut found = vec![NONE; segments.all.len()];
         found[0] = 0;
         let mut missing = Vec::new();
-        for &id in chosen {
+        for (count, &id) in chosen.iter().enumerate() {
+            if count % ITEMS == ITEMS - 1 {
+                pause().await;
+            }
             let mut at = segments.of_row[id as usize];
             while found[at as usize] == NONE {
                 missing.push(at);
@@ -172,9 +186,17 @@ impl Trie {
         };
         trie.hang_up(&found, chosen);
         for at in (1..trie.count()).rev() {
+            if at % ITEMS == 0 {
+                pause().await;
+            }
             trie.signs[at] = trie.signs_of(at);
         }
-        trie.bring_together();
+        for at in 0..trie.count() {
+            if at % ITEMS == 0 {
+                pause().await;
+            }
+            trie.bring_together(at);
+        }
         trie
     }
 
@@ -229,19 +251,17 @@ impl Trie {
         Signs { strict: mixed(1, sum.strict), loose: mixed(1, sum.loose) }
     }
 
-    /// Moves children that fold next to each other, by number.
-    fn bring_together(&mut self) {
-        for at in 0..self.count() {
-            let start = self.nodes[at].children;
-            let few = self.children(at).len() < 2;
-            if few || self.children(at).iter().all(|&child| self.class(at, child).is_none()) {
-                continue;
-            }
-            if let Some(order) = self.folding_order(at) {
-                for (place, &child) in (0..).zip(&order) {
-                    self.nodes[child as usize].place = place;
-                    self.children[(start + place) as usize] = child;
-                }
+    /// Moves children of a node that fold next to each other, by number.
+    fn bring_together(&mut self, at: usize) {
+        let start = self.nodes[at].children;
+        let few = self.children(at).len() < 2;
+        if few || self.children(at).iter().all(|&child| self.class(at, child).is_none()) {
+            return;
+        }
+        if let Some(order) = self.folding_order(at) {
+            for (place, &child) in (0..).zip(&order) {
+                self.nodes[child as usize].place = place;
+                self.children[(start + place) as usize] = child;
             }
         }
     }

@@ -34,6 +34,24 @@ pub(crate) fn no_data(count: usize, keys: impl Iterator<Item = String>, why: &Te
         Setting::Exclude,
         "."
     ];
-    Error::refused(format!("{count} tensors have no data to write, {shown} among them: {why}"))
-        .advice(advice)
+    let what = match count {
+        1 => format!("the tensor {shown} has no data to write"),
+        _ => format!("{count} tensors have no data to write, {shown} among them"),
+    };
+    Error::refused(format!("{what}: {why}")).advice(advice)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_a_single_tensor_without_data() {
+        let text = |keys: &[&str]| {
+            let names = keys.iter().map(|key| (*key).to_owned());
+            no_data(keys.len(), names, &"the file is missing".into()).to_string()
+        };
+        assert!(text(&["w"]).contains("the tensor w has no data to write: the file is missing"));
+        assert!(text(&["w", "v"]).contains("2 tensors have no data to write, w, v among them"));
+    }
 }

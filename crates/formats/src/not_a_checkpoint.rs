@@ -195,6 +195,12 @@ pub(crate) fn impostors(checkpoint: &Checkpoint) -> Vec<Finding> {
     let mut found: Vec<Finding> = Vec::new();
     for name in checkpoint.findings.iter().flat_map(|finding| &finding.missing) {
         let Some(id) = files.find(name) else { continue };
+        // The reader may have given the reason.
+        let is_known =
+            |finding: &Finding| finding.kind == FindingKind::WrongFile && finding.place == *name;
+        if checkpoint.findings.iter().any(is_known) {
+            continue;
+        }
         let set = files.opened_at(id);
         let Ok(probe) = Probe::new(&set) else { continue };
         let error = explain(&probe);
@@ -282,13 +288,12 @@ fn pointed_size(head: &[u8]) -> Option<u64> {
 }
 
 /// Returns whether the file is part of an Orbax checkpoint, which is a folder with JSON metadata
-/// and arrays as OCDBT (`manifest.ocdbt`, `d/…`) or as zarr (`.zarray`).
+/// and arrays as OCDBT (`manifest.ocdbt`, `d/…`). Without the metadata, arrays as zarr are any zarr
+/// store.
 fn is_orbax(probe: &Probe<'_>) -> bool {
     let json = probe.head().trim_ascii_start().starts_with(b"{");
-    let holds = |word: &[u8]| probe.head().windows(word.len()).any(|bytes| bytes == word);
     match paths::base(probe.name()) {
         "_CHECKPOINT_METADATA" | "_METADATA" => json,
-        ".zarray" => json && holds(b"zarr_format"),
         _ => probe.head().starts_with(OCDBT),
     }
 }
@@ -345,7 +350,7 @@ mod tests {
             ("model.safetensors", b"{\"error\":\"Repository not found\"}", "error message"),
             ("ckpt/_METADATA", b"{\"tree_metadata\": {}}", "Orbax"),
             ("ckpt/_CHECKPOINT_METADATA", b"{\"item_handlers\": {}}", "Orbax"),
-            ("ckpt/params.kernel/.zarray", b"{\"chunks\":[2],\"zarr_format\":2}", "Orbax"),
+            ("ckpt/params.kernel/.zarray", b"{\"chunks\":[2],\"zarr_format\":2}", "Zarr"),
             ("ckpt/manifest.ocdbt", b"\x0c\xdb\x3a\x2a\0\0", "Orbax"),
             ("model.onnx", onnx, "ONNX"),
             ("lua.t7", b"\x04\0\0\0\x01\0\0\0\x03\0\0\0V 1\x11\0\0\0torch.FloatTensor", "Torch7"),

@@ -22,7 +22,7 @@ impl Foreign {
     pub(crate) fn error(&self) -> Error {
         if !self.is_model() {
             return Error::unsupported(format!("this is {}, not a checkpoint", self.what))
-                .advice("Name the file with the weights.");
+                .advice("Open the file with the weights.");
         }
         Error::unsupported(format!("this is {}, which Statelens does not read", self.what))
             .advice(self.advice)
@@ -79,7 +79,7 @@ const PARQUET: Foreign = foreign(
 );
 const ZARR: Foreign = foreign(
     "a part of a Zarr store",
-    "Read the folder with `zarr.open`, and save the arrays with `numpy.savez`.",
+    "Read the folder with `zarr.open`, or with `orbax.checkpoint` if Orbax wrote it, and save the arrays with `numpy.savez`.",
 );
 const SEVEN_ZIP: Foreign = foreign("a 7z archive", "Unpack it with `7z x` and open its content.");
 const RAR: Foreign = foreign("a RAR archive", "Unpack it with `unrar x` and open its content.");

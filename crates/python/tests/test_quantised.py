@@ -10,7 +10,15 @@ import pytest
 FIXTURES = Path(__file__).parents[3] / "tests" / "fixtures"
 
 
-@pytest.mark.parametrize("name", ["quantized/awq_gemm", "quantized/bnb_4bit", "quantized/mlx_modes", "gguf_k/dims.gguf"])
+# Every fixture of quantised weights.
+NAMES = sorted(
+    f"{folder}/{path.name.removesuffix('.expected.json')}"
+    for folder in ["quantized", "gguf_k"]
+    for path in (FIXTURES / folder).glob("*.expected.json")
+)
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_values_match_the_library(name: str) -> None:
     expected = json.loads((FIXTURES / f"{name}.expected.json").read_text())
     dense = pystatelens.open(FIXTURES / name).dequantized()

@@ -181,8 +181,12 @@ pub(crate) struct PackedWeight {
 /// Returns the weights that are stored as several tensors, in the order of the file. A checkpoint
 /// without such weights costs one look at each name.
 pub(crate) fn packed_weights(source: &Checkpoint) -> Result<Vec<PackedWeight>> {
-    let is_telling = |(key, _): &(DictKey, ValueId)| match key {
-        DictKey::Str(name) => std::str::from_utf8(name.as_bytes()).is_ok_and(schemes::is_telling),
+    let is_narrow =
+        |id: ValueId| source.tensor_of(id).is_some_and(|(_, of)| schemes::is_narrow(of));
+    let is_telling = |(key, id): &(DictKey, ValueId)| match key {
+        DictKey::Str(name) => std::str::from_utf8(name.as_bytes()).is_ok_and(|name| {
+            schemes::is_telling(name) || name.ends_with("weight") && is_narrow(*id)
+        }),
         _ => false,
     };
     let dicts = source.values().iter().enumerate().filter_map(|(at, value)| {
@@ -199,18 +203,25 @@ pub(crate) fn packed_weights(source: &Checkpoint) -> Result<Vec<PackedWeight>> {
     let settings = Settings::of(&source.files);
     for (id, dict) in dicts {
         let names = names(source, dict);
-        let known: HashSet<&str> = names.iter().map(|part| part.name).collect();
+        let known: HashMap<&str, SetPart<'_>> =
+            names.iter().map(|part| (part.name, *part)).collect();
         let whole = schemes::torchao::find(source, dict, &names, &settings);
         let is_whole = whole.is_some();
         let all = match whole {
             Some(whole) => vec![whole],
             None => found(source, &settings, &names),
         };
-        for found in all {
+        for mut found in all {
+            let listed: HashSet<ValueId> = found.helpers.iter().map(|part| part.id).collect();
+            let more = schemes::of_activations(&found.name);
+            let more = more.iter().filter_map(|name| known.get(name.as_str()).copied());
+            found.helpers.extend(
+                more.filter(|part| part.tensor.dtype.is_float() && !listed.contains(&part.id)),
+            );
             let key = |part: &SetPart<'_>| keys.get(&part.id).cloned().unwrap_or_default();
             let codes_key = key(&found.codes);
             let prefix = codes_key.strip_suffix(found.codes.name).unwrap_or("");
-            let taken = found.name != found.codes.name && known.contains(&*found.name);
+            let taken = found.name != found.codes.name && known.contains_key(&*found.name);
             let made = match taken {
                 true => Err(Error::damaged(format!("there is also a tensor `{}`", found.name))),
                 false => found.made,

@@ -136,6 +136,10 @@ const REORDERED: [&str; 13] = [
     "xverse",
 ];
 
+/// The architecture whose rows of `attn_k` llama.cpp reorders as if it had as many heads as there
+/// are queries for each key (`XverseModel._reverse_hf_permute`).
+const GROUPED: &str = "xverse";
+
 /// The architecture whose matrices llama.cpp transposes, so that they can't be compared, and their
 /// names.
 const TRANSPOSED: (&str, [&str; 4]) =
@@ -207,7 +211,14 @@ pub fn with_original_names(source: &Checkpoint, other: &Checkpoint) -> Result<Op
         let layer = steps.next().and_then(|layer| layer.parse::<usize>().ok());
         let of_layer = match (steps.next(), layer) {
             (Some("attn_q"), Some(layer)) => at_layer(&of_queries, layer),
-            (Some("attn_k"), Some(layer)) => at_layer(&of_keys, layer),
+            (Some("attn_k"), Some(layer)) => {
+                match (at_layer(&of_queries, layer), at_layer(&of_keys, layer)) {
+                    (Some(queries), Some(keys)) if architecture == GROUPED && queries != keys => {
+                        queries.checked_div(keys)
+                    }
+                    (_, keys) => keys,
+                }
+            }
             _ => None,
         };
         if let (true, Some(heads), Some((tensor, stored))) =

@@ -7,6 +7,7 @@
 mod bitsandbytes;
 mod compressed;
 mod gptq;
+mod hqq;
 mod mlx;
 mod quanto;
 mod scaled;
@@ -22,7 +23,7 @@ use crate::set::{Found, Set, contradicts};
 
 /// Whether a dict with a tensor of this name may have quantised weights.
 pub(crate) fn is_telling(name: &str) -> bool {
-    const NAMES: [&str; 14] = [
+    const NAMES: [&str; 17] = [
         "qweight",
         "weight_packed",
         "absmax",
@@ -36,11 +37,22 @@ pub(crate) fn is_telling(name: &str) -> bool {
         "qdata",
         "_weight_qdata",
         "packed_weight",
+        "packed_weights",
+        "quantized_data",
+        "W_q",
         "B",
     ];
     let name = name.rsplit_once('.').map_or(name, |(_, name)| name);
     const ENDS: [&str; 4] = ["_scales", "_blocks", "_scale_inv", "_scale"];
     NAMES.contains(&name) || ENDS.iter().any(|end| name.ends_with(end))
+}
+
+/// Returns whether the elements of a tensor are integers or floats of one byte.
+pub(crate) fn is_narrow(tensor: &Tensor) -> bool {
+    matches!(
+        tensor.dtype,
+        DType::I8 | DType::F8E4M3FN | DType::F8E4M3FNUZ | DType::F8E5M2 | DType::F8E5M2FNUZ
+    )
 }
 
 /// Returns the quantised weights of a module.
@@ -52,9 +64,26 @@ pub(crate) fn recognise<'a>(set: &Set<'a>) -> Vec<Found<'a>> {
         .or_else(|| quanto::find(set))
         .or_else(|| torchao::flat(set))
         .or_else(|| compressed::packed(set))
+        .or_else(|| hqq::find(set))
         .or_else(|| mlx::find(set))
         .or_else(|| scaled::find(set));
     one.into_iter().chain(scaled::blocks(set)).chain(scaled::named(set)).collect()
+}
+
+/// Returns the names that scales of activations may have next to a weight of this name: those of
+/// the inputs and outputs of its layer, and of the cache of queries, keys and values.
+pub(crate) fn of_activations(weight: &str) -> Vec<String> {
+    let Some(layer) = weight.strip_suffix(".weight") else { return Vec::new() };
+    let (parent, own) = layer.rsplit_once('.').unwrap_or(("", layer));
+    let mut names = vec![format!("{layer}.input_scale"), format!("{layer}.output_scale")];
+    for letter in ["q", "k", "v"] {
+        if own == format!("{letter}_proj") || own == "qkv_proj" {
+            for module in [parent, layer] {
+                names.extend(["scale", "zero_point"].map(|of| format!("{module}.{letter}_{of}")));
+            }
+        }
+    }
+    names
 }
 
 /// The values of FP4 E2M1.

@@ -94,6 +94,21 @@ impl Settings {
         (0..16).find_map(|group| self.text(&format!("config_groups.group_{group}.weights.{name}")))
     }
 
+    /// Returns whether compressed-tensors stores zero points for all weights.
+    pub(crate) fn asymmetric(&self) -> bool {
+        let of = |group| self.text(&format!("config_groups.group_{group}.weights.symmetric"));
+        let mut stated = (0..16).filter_map(of).peekable();
+        stated.peek().is_some() && stated.all(|symmetric| symmetric == "false")
+    }
+
+    /// Returns whether codes of one byte must have scales: those of these methods never lack them.
+    pub(crate) fn scales_bytes(&self) -> bool {
+        let method = self.text("quant_method");
+        let eight = || self.text("load_in_8bit") == Some("true");
+        matches!(method, Some("fp8" | "fbgemm_fp8" | "compressed-tensors"))
+            || method == Some("bitsandbytes") && eight()
+    }
+
     /// Returns whether there are any settings of a quantisation.
     pub(crate) fn is_known(&self) -> bool {
         let sections = SECTIONS.iter().filter(|section| !section.is_empty());

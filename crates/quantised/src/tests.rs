@@ -2,11 +2,14 @@
 
 mod experts;
 mod faults;
+mod libraries;
 
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
-use statelens_checkpoint::{Checkpoint, DType, FileSet, Layout, Limits, Memory, Tensor, Unwatched};
+use statelens_checkpoint::{
+    Checkpoint, CodeValues, DType, FileSet, Groups, Layout, Limits, Memory, Tensor, Unwatched,
+};
 
 use super::{
     Dequantisation, ScaleFault, complete, dequantise, scale_faults, shown, with_indices,
@@ -189,29 +192,62 @@ fn parts_match_the_whole() {
     }
 }
 
-/// Reading one element reads only the codes and scales that it needs.
+/// Reading one element reads the code, scale and zero point that it needs, in any scheme; and
+/// tables and lists of groups, which all elements share.
 #[test]
 fn slices_read_little() {
+    /// Returns the bytes of tables and lists of groups.
+    fn shared(tensor: &Tensor) -> u64 {
+        let Layout::Dequantised(of) = &tensor.layout else { return 0 };
+        let table = match &of.values {
+            CodeValues::Stored(table) => table.nbytes().unwrap(),
+            _ => 0,
+        };
+        let listed = of.groups.iter().map(|groups| match groups {
+            Groups::Listed(list, _) => list.nbytes().unwrap(),
+            Groups::Every(_) => 0,
+        });
+        table + listed.sum::<u64>() + shared(&of.scales.tensor)
+    }
+    let mut checked = 0;
+    for name in names() {
+        let stored = open(files(&name));
+        let found = view(&stored);
+        for weight in &found.weights {
+            let tensor = tensor(&found.checkpoint, &weight.key);
+            let numel = tensor.numel().unwrap();
+            for at in [0, numel / 2 + 1, numel - 1] {
+                let fed = fed(&stored.files, tensor, at..at + 1);
+                // A code in one or two words, a scale, a zero point or bias, a scale of all scales.
+                let most = shared(tensor) + 8 + 4 + 4 + 4;
+                assert!(fed > 0 && fed <= most, "{name}: {} reads {fed} bytes", weight.key);
+                checked += 1;
+            }
+        }
+    }
+    assert!(checked >= 3 * 30, "{checked}");
     let stored = open(files("fp8_block"));
     let found = view(&stored);
-    let tensor = tensor(&found.checkpoint, &found.weights[0].key);
+    // A code of one byte and a scale of four.
+    assert_eq!(fed(&stored.files, tensor(&found.checkpoint, "l.weight"), 700..701), 5);
+}
+
+/// Returns the number of bytes of the file that reading a range of elements takes.
+fn fed(files: &FileSet, tensor: &Tensor, range: std::ops::Range<u64>) -> u64 {
     let mut gather =
-        statelens_tensor::Gather::new(&stored.files, tensor, 700..701, statelens_tensor::BUDGET)
-            .unwrap();
+        statelens_tensor::Gather::new(files, tensor, range, statelens_tensor::BUDGET).unwrap();
     let mut fed = 0;
     loop {
         match gather.need() {
-            statelens_tensor::Need::Done => break,
-            statelens_tensor::Need::Step => gather.step(&stored.files, &mut |_| Ok(())).unwrap(),
+            statelens_tensor::Need::Done => return fed,
+            statelens_tensor::Need::Step => gather.step(files, &mut |_| Ok(())).unwrap(),
             statelens_tensor::Need::Feed(span) => {
-                let bytes = stored.files.read_vec(span.file, span.offset, span.len).unwrap();
-                fed += bytes.len();
+                let bytes = files.read_vec(span.file, span.offset, span.len).unwrap();
+                fed += span.len;
                 gather.feed(&bytes, &mut |_| Ok(())).unwrap();
             }
         }
     }
-    // A code of one byte and a scale of four.
-    assert_eq!(fed, 5);
 }
 
 #[test]
@@ -257,6 +293,13 @@ fn refuses_missing_and_contradicting_parts() {
         ("mlx_affine", "scales"),
         ("mlx_affine", "biases"),
         ("mxfp4_moe", "gate_up_proj_scales"),
+        ("bnb_int8", "SCB"),
+        ("ct_int8", "weight_scale"),
+        ("ct_fp8", "weight_scale"),
+        ("ct_nvfp4", "weight_global_scale"),
+        ("ct_pack_w4_asym", "weight_zero_point"),
+        ("fp8_block", "weight_scale_inv"),
+        ("gptq_4bit_actorder", "g_idx"),
     ] {
         let mut cut = files(name);
         let key_ends = |key: &str| key.ends_with(&format!(".{part}"));
@@ -363,9 +406,16 @@ fn wrong_orders_are_seen() {
 
     use statelens_checkpoint::CodePacking;
 
-    for (name, other) in
-        [("awq_gemm", CodePacking::AlongRow(4)), ("bnb_4bit", CodePacking::AlongRow(4))]
-    {
+    for (name, other) in [
+        ("awq_gemm", CodePacking::AlongRow(4)),
+        ("bnb_4bit", CodePacking::AlongRow(4)),
+        ("ct_mxfp4", CodePacking::HighFirst),
+        ("ct_nvfp4", CodePacking::HighFirst),
+        ("ct_pack_w4_sym", CodePacking::Interleaved),
+        ("gptq_4bit", CodePacking::AlongRow(4)),
+        ("mlx_half", CodePacking::Interleaved),
+        ("mxfp4_moe", CodePacking::HighFirst),
+    ] {
         let stored = open(files(name));
         let found = view(&stored);
         let right = tensor(&found.checkpoint, &found.weights[0].key);
@@ -426,136 +476,6 @@ fn dtypes_of_torch_match_torch() {
         let number = f32::from_le_bytes(*number);
         assert!(number.to_bits().abs_diff(expected.to_bits()) <= 1, "{number} {expected}");
     }
-}
-
-/// The tensors of torchao and quanto match what these libraries compute; the codes of four bits of
-/// quanto are refused by name.
-#[test]
-fn objects_of_pickles_match_their_libraries() {
-    let folder = fixtures().join("../quantized_torch");
-    for name in ["torchao_int8", "torchao_fp8", "quanto_int8", "quanto_fp8"] {
-        let text = std::fs::read(folder.join(format!("{name}.expected.json"))).unwrap();
-        let expected: serde_json::Value = serde_json::from_slice(&text).unwrap();
-        let bytes = std::fs::read(folder.join(format!("{name}.pt"))).unwrap();
-        let stored = open(vec![(format!("{name}.pt"), bytes)]);
-        let found = view(&stored);
-        complete(&found.weights).unwrap();
-        let keys: Vec<String> =
-            found.checkpoint.leaves().iter().map(|leaf| leaf.flat.to_string()).collect();
-        assert_eq!(keys, ["0.weight"], "{name}");
-        let entry = &expected["entries"][0];
-        let bytes = read(&found.checkpoint, tensor(&found.checkpoint, "0.weight"));
-        let hash: String =
-            Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
-        assert_eq!(entry["sha256"], hash, "{name}");
-    }
-    let bytes = std::fs::read(folder.join("quanto_int4.pt")).unwrap();
-    let found = view(&open(vec![("quanto_int4.pt".into(), bytes)]));
-    let why = complete(&found.weights).unwrap_err().to_string();
-    assert!(why.contains("0.weight") && why.contains("shape of the weight is not stored"), "{why}");
-}
-
-/// Quanto's codes of 2 and 4 bits: the shapes are those of the config, or follow from a bias.
-#[test]
-fn packed_codes_of_quanto_match_the_library() {
-    let folder = fixtures().join("../quantized_torch");
-    let config = br#"{"hidden_size": 256, "intermediate_size": 128}"#;
-    for name in ["quanto_4bits", "quanto_2bits"] {
-        let text = std::fs::read(folder.join(format!("{name}.expected.json"))).unwrap();
-        let expected: serde_json::Value = serde_json::from_slice(&text).unwrap();
-        let stored = std::fs::read(folder.join(format!("{name}.safetensors"))).unwrap();
-        let alone = vec![("model.safetensors".to_owned(), stored)];
-        let mut files = alone.clone();
-        files.push(("config.json".into(), config.to_vec()));
-        let found = view(&open(files));
-        complete(&found.weights).unwrap();
-        for weight in &found.weights {
-            let by_bias = weight.key == "other.weight";
-            assert_eq!(weight.inferred.len(), usize::from(by_bias), "{name}: {weight:?}");
-        }
-        let entries = expected["entries"].as_array().unwrap();
-        assert_eq!(entries.len(), 3, "{name}");
-        for entry in entries {
-            let key = entry["key"].as_str().unwrap();
-            let tensor = tensor(&found.checkpoint, key);
-            assert_eq!(serde_json::json!(tensor.shape), entry["shape"], "{name} {key}");
-            let hash = Sha256::digest(read(&found.checkpoint, tensor));
-            let hash: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
-            assert_eq!(entry["sha256"], hash, "{name} {key}");
-        }
-        let refused = view(&open(alone));
-        let without: Vec<&str> = refused
-            .weights
-            .iter()
-            .filter(|weight| weight.refused.is_some())
-            .map(|weight| weight.key.as_str())
-            .collect();
-        assert_eq!(without, ["down_proj.weight", "q_proj.weight"], "{name}");
-    }
-}
-
-/// torchao's integers with groups, MXFP8, MXFP4, and NVFP4 with and without a scale of all scales; in a
-/// pickle and in safetensors.
-#[test]
-fn classes_of_torchao_match_the_library() {
-    let folder = fixtures().join("../quantized_torch");
-    let text = std::fs::read(folder.join("torchao_floats.expected.json")).unwrap();
-    let expected: serde_json::Value = serde_json::from_slice(&text).unwrap();
-    let entries = expected["entries"].as_array().unwrap();
-    assert_eq!(entries.len(), 5);
-    for name in ["torchao_floats.pt", "torchao_floats.safetensors"] {
-        let stored = std::fs::read(folder.join(name)).unwrap();
-        let found = view(&open(vec![(name.into(), stored)]));
-        complete(&found.weights).unwrap();
-        assert!(found.weights.iter().all(|weight| weight.inferred.is_empty()), "{name}");
-        assert_eq!(found.checkpoint.leaves().len(), 5, "{name}");
-        for entry in entries {
-            let key = entry["key"].as_str().unwrap();
-            let tensor = tensor(&found.checkpoint, key);
-            assert_eq!(serde_json::json!(tensor.shape), entry["shape"], "{name} {key}");
-            let hash = Sha256::digest(read(&found.checkpoint, tensor));
-            let hash: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
-            assert_eq!(entry["sha256"], hash, "{name} {key}");
-        }
-    }
-    // The scales of one tensor are in another order.
-    let swizzled =
-        without(&std::fs::read(folder.join("torchao_floats.safetensors")).unwrap(), |header| {
-            let about = &mut header["__metadata__"]["nv.weight"];
-            let text = about.as_str().unwrap().replace("scales\": false", "scales\": true");
-            *about = text.into();
-        });
-    let why = complete(&view(&open(vec![("model.safetensors".into(), swizzled)])).weights);
-    let why = why.unwrap_err().to_string();
-    assert!(why.contains("nv.weight") && why.contains("order of GPU tiles"), "{why}");
-}
-
-/// In safetensors, the class of a tensor of torchao is in the metadata.
-#[test]
-fn torchao_in_safetensors() {
-    let tensors = [
-        ("l._weight_qdata", "I8", &[2u64, 2][..], vec![1, 0xfe, 3, 4]),
-        ("l._weight_scale", "F32", &[2, 1], [0.5f32, 2.0].map(f32::to_le_bytes).concat()),
-        ("l._weight_zero_point", "I8", &[2, 1], vec![0, 1]),
-    ];
-    let file = safetensors(&tensors);
-    let of_class = |class: &str| {
-        without(&file, |header| {
-            let about = serde_json::json!({"_type": class, "_data": {}}).to_string();
-            header.insert("__metadata__".into(), serde_json::json!({"l.weight": about}));
-        })
-    };
-    let found = |file| view(&open(vec![("model.safetensors".into(), file)]));
-    let known = found(of_class("Int8Tensor"));
-    complete(&known.weights).unwrap();
-    assert!(known.weights[0].inferred.is_empty());
-    let bytes = read(&known.checkpoint, tensor(&known.checkpoint, "l.weight"));
-    let expected = [0.5f32, -1.0, 4.0, 6.0].map(f32::to_le_bytes).concat();
-    assert_eq!(bytes, expected);
-    assert_eq!(known.checkpoint.leaves().len(), 1);
-    assert_eq!(found(file.clone()).weights[0].inferred, ["Int8Tensor"]);
-    let why = complete(&found(of_class("Int4Tensor")).weights).unwrap_err().to_string();
-    assert!(why.contains("how Int4Tensor places its codes is not known"), "{why}");
 }
 
 /// Returns a safetensors file.

@@ -26,14 +26,44 @@ impl Address {
     /// Parses an address as copied from a browser. A link to Hugging Face's page about a file
     /// (`blob`) becomes the address of the file (`resolve`).
     pub fn parse(text: &str) -> Result<Self> {
+        let address = Self::parse_prefix(text)?;
+        match address.is_prefix() {
+            true => Err(address.not_a_file()),
+            false => Ok(address),
+        }
+    }
+
+    /// Parses an address as [`Address::parse`] does, which may also be that of a prefix: the objects
+    /// of a checkpoint are below it.
+    pub fn parse_prefix(text: &str) -> Result<Self> {
         let mut address = Self::exact(text)?;
         if HUGGING_FACE.contains(&address.host.trim_start_matches("www.")) {
             address.hugging_face()?;
         }
-        match address.path.ends_with('/') {
-            true => Err(bad(text, "the address names a folder or a site, not a file")),
+        // A site has no name.
+        match address.path.trim_end_matches('/').is_empty() {
+            true => Err(address.not_a_file()),
             false => Ok(address),
         }
+    }
+
+    /// Returns whether the address ends in `/`, so that it is not that of a file.
+    pub fn is_prefix(&self) -> bool {
+        self.path.ends_with('/')
+    }
+
+    /// Returns the address without the `/` at its end.
+    #[must_use]
+    pub fn without_slash(mut self) -> Self {
+        if self.is_prefix() {
+            self.path.pop();
+        }
+        self
+    }
+
+    /// Returns the error for an address that ends in `/`.
+    pub fn not_a_file(&self) -> Error {
+        bad(&self.to_string(), "the address names a folder or a site, not a file")
     }
 
     /// Parses an address, which is not changed.
@@ -100,12 +130,22 @@ impl Address {
     /// Returns the address of a file next to this one, by its name relative to the folder. `None`
     /// for a name that leads elsewhere: the contents of a file must not decide where requests go.
     pub fn sibling(&self, name: &str) -> Option<Self> {
-        let plain = |part: &str| !part.is_empty() && part != "." && part != "..";
-        if name.len() > MAX_LEN || name.contains(['\\', '\0']) || !name.split('/').all(plain) {
+        let plain = |part: &str| !part.is_empty();
+        let fits = !name.contains(['\\', '\0']) && name.split('/').all(plain);
+        self.object(name).filter(|_| fits)
+    }
+
+    /// Returns the address of an object by its key relative to the folder, which may have empty
+    /// segments. `None` for a key with a segment `.` or `..`: clients resolve such segments before
+    /// they send a request, browsers even those in percent encoding
+    /// (<https://url.spec.whatwg.org/#double-dot-path-segment>).
+    pub fn object(&self, key: &str) -> Option<Self> {
+        let is_dots = |part: &str| part == "." || part == "..";
+        if key.len() > MAX_LEN || key.split('/').any(is_dots) {
             return None;
         }
         let folder = &self.path[..=self.path.rfind('/')?];
-        Some(Self { path: format!("{folder}{}", encode(name, "/~")), ..self.clone() })
+        Some(Self { path: format!("{folder}{}", encode(key, "/~")), ..self.clone() })
     }
 
     fn hugging_face(&mut self) -> Result<()> {
@@ -245,6 +285,28 @@ mod tests {
             index.sibling("https:%2f%2fevil").unwrap().to_string(),
             "https://a.org/m/https%3A%252f%252fevil?token=1"
         );
+    }
+
+    #[test]
+    fn keys_of_objects_may_have_empty_segments() {
+        let prefix = Address::parse_prefix("https://a.org/bucket/run/").unwrap();
+        assert!(prefix.is_prefix() && Address::parse("https://a.org/bucket/run/").is_err());
+        let run = prefix.without_slash();
+        assert_eq!((run.name().as_str(), run.is_prefix()), ("run", false));
+        for (key, path) in [
+            ("run/a//b", "run/a//b"),
+            ("run//", "run//"),
+            ("run/\\a\0", "run/%5Ca%00"),
+            ("run/%2e%2e/b", "run/%252e%252e/b"),
+            ("run/...", "run/..."),
+        ] {
+            let object = run.object(key).unwrap().to_string();
+            assert_eq!(object, format!("https://a.org/bucket/{path}"));
+        }
+        for key in ["run/../x", "run/.", "..", "run/./x"] {
+            assert_eq!(run.object(key), None, "{key}");
+        }
+        assert!(Address::parse_prefix("https://a.org/").is_err());
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use statelens_checkpoint::{Error, Progress, ReadAt as _, Result};
-use statelens_compare::verify::{Problem, Trouble, VerificationReport};
+use statelens_compare::verify::{NOT_AS_LISTED, Problem, Trouble, VerificationReport};
 
 use crate::content_hash::ContentHash;
 use crate::files::FileSource;
@@ -59,9 +59,8 @@ pub(crate) fn check(
     }
     for file in &fetched {
         let found = file.finish(&mut advance).map_err(|error| error.in_file(file.name()))?;
-        let text = "the contents are not those that the Hub lists for the file";
         if let Some((expected, found)) = file.expected().zip(found) {
-            compare(file.name().to_owned(), text, expected, found);
+            compare(file.name().to_owned(), NOT_AS_LISTED, expected, found);
         }
     }
     for (kind, count) in KINDS.iter().zip(counts) {

@@ -23,8 +23,21 @@ const SHIFT: u32 = 20;
 const RANGES: usize = 1 << (32 - SHIFT);
 
 /// Nonzero differences, counted by range.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, serde::Serialize, serde::Deserialize)]
+#[serde(from = "Vec<u64>", into = "Vec<u64>")]
 pub(crate) struct SpreadCounts(Option<Box<[u64; RANGES]>>);
+
+impl From<SpreadCounts> for Vec<u64> {
+    fn from(counts: SpreadCounts) -> Self {
+        counts.0.map_or_else(Self::new, |counts| counts.to_vec())
+    }
+}
+
+impl From<Vec<u64>> for SpreadCounts {
+    fn from(counts: Vec<u64>) -> Self {
+        Self(counts.into_boxed_slice().try_into().ok())
+    }
+}
 
 impl SpreadCounts {
     /// Counts a difference.

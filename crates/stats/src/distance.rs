@@ -32,7 +32,7 @@ impl Default for Tolerance {
 }
 
 /// The distance between two tensors of the same shape.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, serde::Serialize, serde::Deserialize)]
 pub struct Numbers {
     /// Number of elements of either tensor.
     pub elements: u64,

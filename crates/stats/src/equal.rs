@@ -15,7 +15,7 @@ pub fn are_equal(left: &[u8], right: &[u8]) -> bool {
 }
 
 /// Sums over the finite elements of two sides.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, serde::Serialize, serde::Deserialize)]
 pub struct PairSums {
     /// The sum of `left * right`.
     pub dot: f64,

@@ -9,7 +9,7 @@ use num_bigint::BigUint;
 use crate::short::{self, UNIT, round_short};
 
 /// The sums of numbers, of their magnitudes and of their squares.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, serde::Serialize, serde::Deserialize)]
 pub(crate) struct ExactSums {
     /// The sums are in units of 2^(`shift` - 1074), the squares in units of the square of that.
     /// Sums of 32-bit floats would have more than 900 zero bits at the end in the unit of doubles.

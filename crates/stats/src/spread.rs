@@ -3,7 +3,7 @@
 use crate::bins::{self, BinNumber, Counts};
 
 /// Values and their counts.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub(crate) enum Spread {
     /// Each distinct value, as its [`ordered`] key.
     Exact(Counts<i64>),

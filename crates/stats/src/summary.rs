@@ -7,7 +7,7 @@ use crate::spread::{Spread, number, ordered};
 ///
 /// Summaries of parts can be [merged](Summary::merge). Neither the order of merging nor the split
 /// into parts changes the result, not even in the last bit.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Summary {
     pub(crate) count: u64,
     pub(crate) nan: u64,

@@ -1,5 +1,7 @@
 //! A pull parser for JSON.
 
+use memchr::memchr2;
+
 use crate::{Error, Int, Interner, Result, Text};
 
 use super::JsonNode;
@@ -51,6 +53,28 @@ impl<'a> Parser<'a> {
     }
 }
 
+impl<'a> Parser<'a> {
+    /// Reads a string without checking it, and returns it as it is written, with its quotes.
+    pub fn raw_text(&mut self) -> Result<&'a [u8]> {
+        self.space();
+        let start = self.at;
+        if !self.take(b'"') {
+            return Err(self.bad(&format!("{} where a string belongs", self.next_kind())));
+        }
+        loop {
+            let rest = &self.text[self.at..];
+            let run = memchr2(b'"', b'\\', rest);
+            let run = run.ok_or_else(|| self.bad("a string that does not end"))?;
+            let is_end = rest[run] == b'"';
+            // The byte after a backslash belongs to it.
+            self.at = (self.at + run + if is_end { 1 } else { 2 }).min(self.text.len());
+            if is_end {
+                return Ok(&self.text[start..self.at]);
+            }
+        }
+    }
+}
+
 impl Parser<'_> {
     /// Opens an object; [`Parser::entry`] iterates over it.
     pub fn object(&mut self) -> Result<()> {
@@ -80,6 +104,20 @@ impl Parser<'_> {
         }
     }
 
+    /// Skips the name of the next entry of the open object, and returns whether there is one. Like
+    /// [`Parser::entry`], but does not check the text of the name.
+    pub fn skip_name(&mut self, first: &mut bool) -> Result<bool> {
+        if !self.has_more(b'}', first)? {
+            return Ok(false);
+        }
+        self.raw_text()?;
+        self.space();
+        match self.take(b':') {
+            true => Ok(true),
+            false => Err(self.bad("a name without a value")),
+        }
+    }
+
     /// Returns whether the open array has another item, which the caller must then read. `first`
     /// must be true before the first item.
     pub fn item(&mut self, first: &mut bool) -> Result<bool> {
@@ -98,6 +136,9 @@ impl Parser<'_> {
     /// Reads a non-negative integer that fits 64 bits.
     pub fn natural(&mut self) -> Result<u64> {
         self.space();
+        if let Some(number) = self.short_natural() {
+            return Ok(number);
+        }
         let kind = self.next_kind();
         let start = self.at;
         let found = match self.text.get(self.at) {
@@ -112,6 +153,20 @@ impl Parser<'_> {
             self.at = start;
             self.bad(&format!("{kind} where a number from 0 to 2^64 - 1 belongs"))
         })
+    }
+
+    /// Reads an integer of up to 19 digits, as most are, without building a node; `None` for
+    /// anything else, which is not consumed.
+    fn short_natural(&mut self) -> Option<u64> {
+        let rest = self.text.get(self.at..)?;
+        let digits = rest.iter().take(20).take_while(|byte| byte.is_ascii_digit()).count();
+        let is_whole = !matches!(rest.get(digits), Some(b'.' | b'e' | b'E' | b'+' | b'-'));
+        let is_short = matches!(digits, 1..=19) && (digits == 1 || rest[0] != b'0');
+        if !is_whole || !is_short {
+            return None;
+        }
+        self.at += digits;
+        Some(rest[..digits].iter().fold(0, |number, digit| number * 10 + u64::from(digit - b'0')))
     }
 
     /// Consumes a `null` if it is next, and returns whether it was.
@@ -311,6 +366,14 @@ impl Parser<'_> {
             self.at += 1;
         }
         let bytes = &self.text[start..self.at];
+        // Most numbers are whole and fit 63 bits.
+        if let [b'0'] | [b'1'..=b'9', ..] = bytes
+            && bytes.len() < 19
+            && bytes.iter().all(u8::is_ascii_digit)
+        {
+            let int = bytes.iter().fold(0, |int, digit| int * 10 + i64::from(digit - b'0'));
+            return Ok(JsonNode::Int(int.into()));
+        }
         let number = str::from_utf8(bytes).map_err(|_| self.bad("an invalid number"))?;
         if self.strict && !is_rfc_number(number) {
             self.at = start;
@@ -332,12 +395,14 @@ impl Parser<'_> {
         self.unescaped.clear();
         loop {
             let rest = &self.text[self.at..];
-            let run = rest.iter().position(|byte| matches!(byte, b'"' | b'\\'));
-            let run = run.ok_or_else(|| self.bad("a string that does not end"))?;
-            let control = rest[..run].iter().position(|byte| *byte < b' ');
-            if let Some(control) = control.filter(|_| self.strict) {
-                self.at += control;
+            let end = memchr2(b'"', b'\\', rest);
+            let run = end.unwrap_or(rest.len());
+            if self.strict && has_control(&rest[..run]) {
+                self.at += rest.iter().position(|byte| *byte < b' ').unwrap_or(run);
                 return Err(self.bad("a control character in a string"));
+            }
+            if end.is_none() {
+                return Err(self.bad("a string that does not end"));
             }
             self.at += run + 1;
             if rest[run] == b'"' && self.unescaped.is_empty() {
@@ -397,6 +462,11 @@ impl Parser<'_> {
         self.at += 4;
         point.ok_or_else(|| self.bad("a bad escape"))
     }
+}
+
+/// Returns whether there is a control character. Has no early exit, so that it is vectorised.
+fn has_control(bytes: &[u8]) -> bool {
+    bytes.iter().fold(false, |found, byte| found | (*byte < b' '))
 }
 
 /// Returns whether a number follows RFC 8259: no leading zeros, and digits on both sides of the
@@ -465,10 +535,61 @@ mod tests {
     }
 
     #[test]
+    fn control_characters_are_found_before_a_missing_end() {
+        for (text, problem) in [
+            ("\"a\nb", "a control character in a string (at character 2 of it)"),
+            ("\"a\nb\"", "a control character in a string (at character 2 of it)"),
+            ("\"a\\n\u{1}", "a control character in a string (at character 4 of it)"),
+            ("\"a\\nb", "a string that does not end (at character 4 of it)"),
+        ] {
+            let error = Parser::strict(text.as_bytes(), 1).text().unwrap_err().to_string();
+            assert!(error.contains(problem), "{text:?}: {error}");
+        }
+        assert_eq!(Parser::lenient(b"\"a\nb\"").text().unwrap(), *"a\nb");
+    }
+
+    #[test]
+    fn raw_strings_end_where_parsed_ones_do() {
+        for text in [r#"  "" 1"#, r#""a\"b\\" 1"#, r#""\\\"" 1"#, r#""\u00e9" 1"#] {
+            let mut parser = Parser::lenient(text.as_bytes());
+            let raw = parser.raw_text().unwrap();
+            assert_eq!(raw, text.trim_start().trim_end_matches(" 1").as_bytes());
+            assert_eq!(parser.natural().unwrap(), 1);
+        }
+        for bad in ["", "1", "\"", "\"a", "\"a\\", "\"a\\\""] {
+            assert!(Parser::lenient(bad.as_bytes()).raw_text().is_err(), "{bad}");
+        }
+        let (mut parser, mut first) = (Parser::lenient(br#"{"a": 1, "b\"": 2}"#), true);
+        parser.object().unwrap();
+        let mut numbers = Vec::new();
+        while parser.skip_name(&mut first).unwrap() {
+            numbers.push(parser.natural().unwrap());
+        }
+        assert_eq!(numbers, [1, 2]);
+        assert!(Parser::lenient(br#""a" 1"#).skip_name(&mut true).is_err());
+    }
+
+    #[test]
     fn natural_numbers_must_fit_u64() {
         let natural = |text: &str| Parser::strict(text.as_bytes(), 1).natural().ok();
         assert_eq!(natural(" 18446744073709551615"), Some(u64::MAX));
-        for bad in ["18446744073709551616", "-1", "-0", "1.0", "1e2", "\"1\"", "null", ""] {
+        assert_eq!(natural("9999999999999999999"), Some(9_999_999_999_999_999_999));
+        assert_eq!(natural("1234567890123456789]"), Some(1_234_567_890_123_456_789));
+        assert_eq!(natural("0,"), Some(0));
+        for bad in [
+            "18446744073709551616",
+            "99999999999999999999",
+            "01",
+            "00",
+            "-1",
+            "-0",
+            "1.0",
+            "1e2",
+            "1E2",
+            "\"1\"",
+            "null",
+            "",
+        ] {
             assert_eq!(natural(bad), None, "{bad}");
         }
     }

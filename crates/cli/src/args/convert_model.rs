@@ -76,7 +76,7 @@ pub(crate) struct ConvertModel {
     pub(crate) recipe: Option<PathBuf>,
 
     /// Converts floating-point tensors to this dtype, e.g. bfloat16, or those that match a pattern
-    /// of new keys; may be repeated, the first match wins
+    /// of new keys; may be repeated, the first pattern that matches wins
     #[arg(long, value_name = "[PATTERN=]DTYPE")]
     pub(crate) cast: Vec<String>,
 

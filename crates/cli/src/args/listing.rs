@@ -34,7 +34,7 @@ pub(crate) struct Ls {
     pub(crate) reverse: bool,
 
     /// Shows the pieces of each tensor below it: place, shape, bytes, rank, file and offset
-    #[arg(long, conflicts_with_all = ["json", "tree"])]
+    #[arg(long, conflicts_with = "tree")]
     pub(crate) pieces: bool,
 
     /// Shows a tree, in which layers that differ only in their number appear once

@@ -138,8 +138,9 @@ Examples:
     #[command(after_help = "\
 Only files that are named like checkpoints are ever removed: no subsets, no trainer states,
 nothing else. A checkpoint counts as kept only if it is sound: it can be opened, nothing in it is
-missing, damaged or unfinished, and it has every state that the others have. The others are
-listed. The checkpoint that the trainer would load is always kept, and so are the best one, as far
+missing, damaged or unfinished, and it has every state that the others have. If the folder has values
+that `runs --values --keep` or the page saved, those with NaN or infinite values are not sound either.
+The others are listed. The checkpoint that the trainer would load is always kept, and so are the best one, as far
 as names or the trainer say which it is, and targets of links. Checkpoints with epochs in their names
 are counted apart from those with steps. With --apply, files are moved to the folder statelens-trash
 in DIR; with --delete as well, they are deleted permanently.
@@ -404,8 +405,8 @@ pub(crate) struct Latest {
     #[command(flatten)]
     pub(crate) folder: RunFolderArgs,
 
-    /// Prints the newest sound checkpoint instead: complete, finished, and with every state that
-    /// the others have
+    /// Prints the newest sound checkpoint instead: complete, finished, with every state that the
+    /// others have, and without NaN if its values are kept in the folder
     #[arg(long)]
     pub(crate) sound: bool,
 }

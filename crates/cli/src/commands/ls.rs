@@ -10,7 +10,8 @@ use std::collections::HashSet;
 use statelens::parts::checkpoint::{Checkpoint, Leaf, known_key, natural_order, order, shape_text};
 use statelens::parts::convert::{Pattern, dtype_named};
 use statelens::parts::describe::{
-    GroupAttributes, dtype_of, fields_text, kind_of, leaf_json, pieces, shape_of, value_text,
+    GroupAttributes, dtype_of, fields_text, in_pieces, kind_of, leaf_json, pieces, shape_of,
+    value_text,
 };
 use statelens::parts::values::Json;
 
@@ -29,7 +30,7 @@ pub(crate) fn run(args: &Ls) -> CommandResult {
         checkpoint.room(1_000)?;
         let leaves: Vec<Leaf> = found.collect();
         match leaves.is_empty() {
-            true => printer.line(nothing(args))?,
+            true => printer.line(&nothing(args, checkpoint))?,
             false => tree::print(checkpoint, &leaves, &mut printer)?,
         }
     } else if args.sort.is_some() || args.reverse {
@@ -109,12 +110,24 @@ fn sort(checkpoint: &Checkpoint, by: Option<Sort>, leaves: &mut [Leaf]) {
     }
 }
 
-fn nothing(args: &Ls) -> &'static str {
+/// Returns the line for an empty list. A pattern that is the name of a dict or list selects only that
+/// key, so the line names the pattern for the keys in it.
+fn nothing(args: &Ls, checkpoint: &Checkpoint) -> String {
     let is_unfiltered = args.patterns.is_empty()
         && !args.tensors
         && args.dtype.is_empty()
         && args.min_bytes.is_none();
-    if is_unfiltered { "there are no keys" } else { "no key matches" }
+    if is_unfiltered {
+        return "there are no keys".to_owned();
+    }
+    let holds = |name: &&String| {
+        let start = format!("{name}.");
+        checkpoint.each_leaf().any(|leaf| leaf.flat.as_bytes().starts_with(start.as_bytes()))
+    };
+    match args.patterns.iter().find(holds) {
+        Some(name) => format!("no key matches; the keys in {name} match '{name}.*'"),
+        None => "no key matches".to_owned(),
+    }
 }
 
 fn print(
@@ -146,7 +159,7 @@ fn print(
         return printer.line(&json.take());
     }
     if leaves.peek().is_none() {
-        return printer.line(nothing(args));
+        return printer.line(&nothing(args, checkpoint));
     }
     // The widest cell determines the width of a table, so all its rows are built before one is
     // printed. Tables are limited to `ROWS` rows so that the text of a million keys is not held in
@@ -180,7 +193,8 @@ fn table(checkpoint: &Checkpoint, leaves: &[Leaf], with_pieces: bool) -> TextTab
         let cells = cells.into_iter().chain([bytes.into(), value.into()]);
         table.row([Cow::Borrowed(&*key)].into_iter().chain(short).chain(cells));
         let tensor = checkpoint.tensor_of(leaf.target).filter(|_| with_pieces);
-        for piece in tensor.map_or_else(Vec::new, |(_, tensor)| pieces(checkpoint, tensor)) {
+        let tensor = tensor.map(|(_, tensor)| in_pieces(checkpoint, &leaf.flat, tensor));
+        for piece in tensor.map_or_else(Vec::new, |tensor| pieces(checkpoint, &tensor)) {
             let rank = piece.rank.map_or(String::new(), |rank| format!("rank {rank}, "));
             let place = match piece.file.as_str() {
                 "" => "no bytes".to_owned(),

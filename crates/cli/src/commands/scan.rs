@@ -12,7 +12,7 @@ use statelens::parts::values::{fields, findings_json, worst};
 use statelens::{AllCores, Error, Finding, Grade, Result, path_text};
 
 use crate::args::Scan;
-use crate::limits::limits;
+use crate::limits::{self, limits};
 use crate::print::{CommandResult, Failure, Printer, TextTable, warn};
 use crate::progress::{Bar, Unit};
 use crate::{remote, source};
@@ -182,14 +182,16 @@ impl Scanning {
 
     /// Reports a file that can't be read.
     fn failed(&mut self, path: &Path, error: &Error) -> Result<(), Failure> {
-        if !self.several {
+        // Code scanning expects a log of every run. An interrupt is not an error of one file.
+        let is_reported = self.several || self.sarif.is_some();
+        if !is_reported || crate::output::caught().is_some() {
             return Err(error.clone().into());
         }
         self.count.files += 1;
         self.count.unread += 1;
         let row = [&*path_text(path), "not read", error.what()];
         self.rows.push(row.map(str::to_owned).to_vec());
-        warn(&error.to_string());
+        warn(&limits::advise(error.clone()).to_string());
         if let Some(log) = &mut self.sarif {
             log.add_unread(&path_text(path), error.what());
         }

@@ -75,6 +75,14 @@ fn ls_flattens_keys_as_the_library_does() {
     let text = run(["ls", &path(SEED), "/^a[.]c$/"]).ok();
     assert!(text.lines().nth(1).unwrap().starts_with("a.c"), "{text}");
     assert_eq!(run(["ls", &path(SEED), "nothing"]).ok(), "no key matches\n");
+    assert_eq!(run(["ls", &path(SEED), "d"]).ok(), "no key matches; the keys in d match 'd.*'\n");
+    let error = run(["info", "some-owner/some-model"]).failed();
+    assert!(error.contains("the file does not exist"), "{error}");
+    assert!(error.contains("write hf://some-owner/some-model"), "{error}");
+    for other in ["some-owner/model.safetensors", "a/b/c", "src/nothing"] {
+        let error = run(["info", other]).failed();
+        assert!(!error.contains("hf://"), "{error}");
+    }
     assert!(run(["ls", &path(SEED), "/(/"]).failed().contains("/(/"));
 }
 

@@ -21,6 +21,8 @@ mod diff;
 mod durable;
 mod escaping;
 mod expansion;
+mod faq;
+mod folder_models;
 mod folders;
 #[cfg(feature = "http")]
 mod hub;
@@ -46,6 +48,7 @@ mod remote;
 mod report_formats;
 mod rows;
 mod run_folders;
+mod sarif;
 mod scan;
 mod scratch;
 mod select;

@@ -22,24 +22,56 @@ fn expected(path: &str) -> Vec<Value> {
     all["entries"].as_array().unwrap().clone()
 }
 
-/// Every leaf has the hash that the library's values have.
+/// Every leaf of every fixture has the hash that the library's values have.
 #[test]
 fn manifests_hash_the_numbers() {
-    for name in
-        ["quantized/awq_gemm", "quantized/bnb_4bit", "quantized/ct_nvfp4", "gguf_k/dims.gguf"]
-    {
-        let manifest = run(["manifest", "--json", "--dequantize", &text(&fixture(name))]).json();
-        let found = manifest["entries"].as_array().unwrap();
-        for entry in expected(name) {
-            let of = |found: &&Value| found["key"] == entry["key"];
-            let found = found.iter().find(of).unwrap_or_else(|| panic!("{name}: {entry}"));
-            assert_eq!(found["sha256"], entry["sha256"], "{name}: {entry}");
-            assert_eq!(found["shape"], entry["shape"], "{name}: {entry}");
-        }
-        if name.starts_with("quantized") {
-            assert_eq!(found.len(), expected(name).len(), "{name}");
+    let mut compared = 0;
+    for folder in ["quantized", "gguf_k"] {
+        for entry in fs::read_dir(fixture(folder)).unwrap() {
+            let entry = entry.unwrap().file_name();
+            let name = format!("{folder}/{}", entry.to_string_lossy());
+            if name.ends_with(".json") {
+                continue;
+            }
+            let ran = run(["manifest", "--json", "--dequantize", &text(&fixture(&name))]);
+            let manifest: Value = serde_json::from_str(&ran.out).unwrap();
+            let found = manifest["entries"].as_array().unwrap();
+            for entry in expected(&name) {
+                let of = |found: &&Value| found["key"] == entry["key"];
+                let found = found.iter().find(of).unwrap_or_else(|| panic!("{name}: {entry}"));
+                assert_eq!(found["sha256"], entry["sha256"], "{name}: {entry}");
+                assert_eq!(found["shape"], entry["shape"], "{name}: {entry}");
+                compared += 1;
+            }
+            if folder == "quantized" {
+                assert_eq!(found.len(), expected(&name).len(), "{name}");
+            }
         }
     }
+    assert!(compared > 100, "{compared}");
+}
+
+/// The scales of inputs and outputs, as quanto writes them, are left out of the output and named.
+#[test]
+fn scales_of_inputs_are_left_out() {
+    let folder = Folder::new();
+    let file = folder.file("model.safetensors");
+    let parts = ["l.weight._data", "l.weight._scale", "l.input_scale", "l.output_scale"];
+    let header = r#"{"l.weight._data":{"dtype":"I8","shape":[4],"data_offsets":[0,4]},"l.weight._scale":{"dtype":"F32","shape":[],"data_offsets":[4,8]},"l.input_scale":{"dtype":"F32","shape":[],"data_offsets":[8,12]},"l.output_scale":{"dtype":"F32","shape":[],"data_offsets":[12,16]}}"#;
+    let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
+    bytes.extend(header.as_bytes());
+    bytes.extend([1u8, 2, 3, 4]);
+    bytes.extend([2f32, 1.0, 1.0].map(f32::to_le_bytes).concat());
+    fs::write(&file, bytes).unwrap();
+    let (source, dense) = (text(&file), text(&folder.file("dense.safetensors")));
+    let ran = run(["convert", &source, &dense, "--dequantize", "float32", "--json"]);
+    let json: Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!(json["dequantised"][0]["parts"], serde_json::json!(parts), "{json}");
+    let listed = run(["ls", &dense]).ok();
+    assert!(listed.contains("l.weight") && !listed.contains("scale"), "{listed}");
+    // They are no parameters of the model either.
+    let info = run(["info", &source]).ok();
+    assert!(info.contains("parameters  4,"), "{info}");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use crate::common::{Folder, fixture, run, text};
+use crate::common::{Folder, fixture, run, text, write_floats};
 
 fn report(name: &str) -> String {
     text(&fixture(&format!("reports/{name}")))
@@ -243,4 +243,43 @@ fn prune_keeps_the_best_of_a_run() {
     }
     let json = run(["prune", "--keep", "1", "--json", &text(folder.path())]).json();
     assert_eq!(json["files"], serde_json::json!(["checkpoint-2"]), "{json}");
+}
+
+/// Values that were read once and kept in the folder count from then on: a checkpoint with a NaN is
+/// not sound, and one that was changed since is not known.
+#[test]
+fn kept_values_decide_which_checkpoints_are_sound() {
+    let folder = Folder::new();
+    for (step, value) in [(1, 1.0), (2, 2.0), (3, f32::NAN)] {
+        let path = folder.file(&format!("checkpoint-{step}"));
+        fs::create_dir(&path).unwrap();
+        write_floats(&path.join("model.safetensors"), &[("w", &[2], [0.5, value])]);
+        fs::write(path.join("trainer_state.json"), "{}").unwrap();
+    }
+    let path = text(folder.path());
+    let sound = || run(["latest", "--sound", &path]).out;
+    assert!(sound().trim_end().ends_with("checkpoint-3"), "values are not known");
+    // The values that are kept are the same as before, and read once only.
+    for _ in 0..2 {
+        let values = run(["runs", "--values", "--keep", "--json", &path]);
+        let values: serde_json::Value = serde_json::from_str(&values.out).unwrap();
+        assert_eq!(values["checkpoints"][2]["groups"][0]["nan"], 1, "{values}");
+        assert_eq!(values["checkpoints"].as_array().unwrap().len(), 3);
+    }
+    assert!(sound().trim_end().ends_with("checkpoint-2"), "{}", sound());
+    let latest = run(["latest", &path]);
+    assert!(
+        latest.err.contains("not sound: not finite: 1 value is NaN or infinite"),
+        "{}",
+        latest.err
+    );
+    let listed = run(["runs", &path]).ok();
+    assert!(listed.contains("not finite") && listed.contains("1 value is NaN"), "{listed}");
+    let json = run(["prune", "--keep", "1", "--json", &path]).json();
+    assert_eq!(json["files"], serde_json::json!(["checkpoint-1"]), "{json}");
+    assert_eq!(json["unsound"][0]["name"], "checkpoint-3");
+
+    // Other bytes under the same name.
+    write_floats(&folder.file("checkpoint-3/model.safetensors"), &[("w", &[3], [0.5, 1.0, 2.0])]);
+    assert!(sound().trim_end().ends_with("checkpoint-3"), "{}", sound());
 }

@@ -92,6 +92,15 @@ fn missing_ranks_are_refused_and_named() {
     let verified = run(["verify", &folder]);
     assert_eq!(verified.code, Some(1), "{}", verified.out);
     assert!(verified.out.contains("rank 2 of 4 is missing"), "{}", verified.out);
+    // The pieces that exist are listed, and the place of the missing one.
+    let key = "model.embed_tokens.weight";
+    let listed = run(["ls", &folder, key, "--pieces"]).ok();
+    let pieces: Vec<&str> = listed.lines().filter(|line| line.contains("piece at")).collect();
+    for (piece, place) in pieces.iter().zip(["rank 0,", "rank 1,", "no bytes", "rank 3,"]) {
+        assert!(piece.contains(place), "{listed}");
+    }
+    let json = run(["ls", &folder, key, "--pieces", "--json"]).json();
+    assert_eq!((pieces.len(), json["entries"][0]["pieces"].as_array().unwrap().len()), (4, 4));
     let out = Folder::new();
     let file = text(&out.file("model.safetensors"));
     let refused = run(["convert", &folder, &file]);

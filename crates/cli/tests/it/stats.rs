@@ -90,6 +90,11 @@ fn stats_sorts_and_filters_with_worst_first() {
 
 #[test]
 fn fail_on_sets_the_exit_status() {
+    for patterns in [&["nothing*"][..], &["F32.*", "nothing*"]] {
+        let ran = run([&["stats", &values()], patterns, &["--fail-on", "nan"]].concat());
+        assert_eq!(ran.code, Some(2), "{}", ran.out);
+        assert!(ran.err.contains("no key matches nothing*"), "{}", ran.err);
+    }
     let fails = |args: &[&str]| run([&["stats", &values()], args].concat()).code;
     assert_eq!(fails(&["F32.normal", "--fail-on", "nan,inf,zero"]), Some(0));
     assert_eq!(fails(&["F32.allinf", "--fail-on", "nan"]), Some(0));

@@ -27,9 +27,15 @@ pub(super) fn attributes(
     if !left.format.has_user_attributes() {
         return pairs;
     }
+    if !has_own_attributes(left) && !has_own_attributes(right) {
+        return pairs;
+    }
     let (left_places, right_places) = (places(left, of_left), places(right, of_right));
-    let mut keys: Vec<&Text> =
-        left_places.keys().filter(|key| right_places.contains_key(*key)).collect();
+    let has_some = |of: &Checkpoint, id: ValueId| !of.raw_attributes(id).is_empty();
+    let is_wanted = |(key, id): &(&Text, &ValueId)| {
+        right_places.get(*key).is_some_and(|other| has_some(left, **id) || has_some(right, *other))
+    };
+    let mut keys: Vec<&Text> = left_places.iter().filter(is_wanted).map(|(key, _)| key).collect();
     order::natural(&mut keys);
     for key in keys {
         let (one, two) = (own(left, left_places[key]), own(right, right_places[key]));
@@ -68,6 +74,12 @@ pub(crate) fn has_attributes(checkpoint: &Checkpoint) -> bool {
             || checkpoint.tensor_of(id).is_none() && !checkpoint.named_attributes(id).is_empty()
     };
     (0..checkpoint.values().len() as u32).map(ValueId).any(has_own)
+}
+
+/// Returns whether any value has attributes other than those of Python.
+fn has_own_attributes(checkpoint: &Checkpoint) -> bool {
+    let mut all = (0..checkpoint.values().len() as u32).map(ValueId);
+    all.any(|id| !checkpoint.raw_attributes(id).is_empty())
 }
 
 /// Compares the Python attributes of dicts and tensors that both sides have, except for the

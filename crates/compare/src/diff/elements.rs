@@ -65,7 +65,8 @@ pub struct Distance {
 /// The comparison of the numbers of two dtypes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NumericComparison {
-    /// `equal`, `equal at bfloat16 precision`, `NaN on one side` or `differ`.
+    /// `equal`, `equal within the tolerance`, `equal at bfloat16 precision`, `NaN on one side` or
+    /// `differ`.
     #[serde(rename = "values")]
     pub word: String,
     /// The coarser dtype.
@@ -164,7 +165,8 @@ impl NumericComparison {
     /// differ with the finer side rounded to it.
     pub(super) fn new(elements: ElementDifference, rounded: Option<(String, u64)>) -> Self {
         let word = match &rounded {
-            _ if elements.differing == 0 => "equal".to_owned(),
+            _ if elements.unequal == 0 => "equal".to_owned(),
+            _ if elements.differing == 0 => "equal within the tolerance".to_owned(),
             _ if elements.has_one_sided_nan() => "NaN on one side".to_owned(),
             Some((dtype, 0)) => format!("equal at {dtype} precision"),
             _ => "differ".to_owned(),
@@ -182,21 +184,22 @@ impl NumericComparison {
 
     pub(super) fn text(&self) -> String {
         let elements = &self.elements;
-        if elements.differing == 0 {
+        let largest = elements.distance.as_ref().and_then(|distance| distance.max_abs);
+        let far = |what: &str| {
+            largest.map_or_else(String::new, |most| {
+                let (differing, count) = (grouped(elements.unequal), grouped(elements.count));
+                format!(", {differing} of {count} {what}, max abs {}", short(most))
+            })
+        };
+        if elements.unequal == 0 {
             return "the values are equal".to_owned();
+        }
+        if elements.differing == 0 {
+            return format!("the values are equal within the tolerance{}", far("differ"));
         }
         match self.precision.as_ref().zip(self.beyond_precision) {
             Some((dtype, 0)) if !elements.has_one_sided_nan() => {
-                let largest = elements.distance.as_ref().and_then(|distance| distance.max_abs);
-                let far = largest.map_or_else(String::new, |most| {
-                    format!(
-                        ", {} of {} were rounded, max abs {}",
-                        grouped(elements.differing),
-                        grouped(elements.count),
-                        short(most)
-                    )
-                });
-                format!("the values are equal at {dtype} precision{far}")
+                format!("the values are equal at {dtype} precision{}", far("were rounded"))
             }
             Some((dtype, beyond)) => {
                 format!("{}, {} of them beyond {dtype} precision", elements.text(), grouped(beyond))

@@ -406,8 +406,9 @@ pub(crate) fn same_value(
     r: ValueId,
     options: &DiffOptions,
 ) -> bool {
+    let root = (left.resolve(l), right.resolve(r));
     let mut seen = HashSet::new();
-    let mut open = vec![(l, r)];
+    let mut open = vec![root];
     while let Some((l, r)) = open.pop() {
         let (l, r) = (left.resolve(l), right.resolve(r));
         if !seen.insert((l, r)) {
@@ -442,6 +443,16 @@ pub(crate) fn same_value(
             return false;
         }
         open.extend(below_l.into_iter().zip(below_r));
+        // The metadata of a dtype in another value; a value's own is compared at its key.
+        if let Value::DType { .. } = one
+            && (l, r) != root
+        {
+            match (left.attributes(l), right.attributes(r)) {
+                (Some(one), Some(two)) => open.push((one, two)),
+                (one, two) if one.is_some() != two.is_some() => return false,
+                _ => {}
+            }
+        }
     }
     true
 }
@@ -494,8 +505,11 @@ impl ComparisonReport {
         match (outcome, &pair.resized) {
             (Err(_), Some(resized)) => kinds.push(resized.difference(None)),
             (Ok(outcome), Some(resized)) => {
+                let was_read = outcome.is_some();
                 let mut numbers = outcome.map(|outcome| outcome.numbers).unwrap_or_default();
                 numbers.settle();
+                self.tensors += u64::from(was_read);
+                self.elements = self.elements.saturating_add(numbers.elements);
                 let elements = ElementDifference::new(numbers, &pair.shape);
                 let values = Box::new(NumericComparison::new(elements, None));
                 kinds.push(resized.difference(Some(values)));

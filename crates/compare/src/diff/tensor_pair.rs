@@ -34,6 +34,7 @@ struct Rounding {
 }
 
 /// The numeric results for a pair: exact, and with the finer side rounded to the named dtype.
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct PairNumbers {
     pub(super) numbers: Numbers,
     pub(super) rounded: Option<(String, Numbers)>,

@@ -381,6 +381,13 @@ fn compares_across_dtypes_at_the_lower_precision() {
     // If the dtype is ignored, the numbers must be equal.
     let ignore = DiffOptions { ignore_dtype: true, ..DiffOptions::default() };
     assert!(!run(left(&[1.001]), brain(&[1.0]), ignore).matches());
+    // What differs within the tolerance is not called equal.
+    let tolerance = Some(Tolerance { relative: 0.02, absolute: 0.0 });
+    let options = DiffOptions { tolerance, ..DiffOptions::default() };
+    let report = run(left(&[1.01, 0.5]), brain(&[1.0, 0.5]), options);
+    let text = &texts(&report)[0];
+    let wanted = "the values are equal within the tolerance, 1 of 2 differ, max abs 1.000e-2";
+    assert!(text.ends_with(wanted), "{text}");
 }
 
 /// Compares both sides in detail, fed in pieces of `piece` bytes.
@@ -618,7 +625,7 @@ fn resized_tensors_are_compared_in_their_common_part() {
                    first at [1, 0], max abs 5.000e-1";
     assert!(texts[0].starts_with(resized), "{}", texts[0]);
     assert_eq!(texts[1], "shape: [1, 2] / [2, 2]; in the common [1, 2], the values are equal");
-    assert_eq!(report.tensors, 0, "they are not among the compared ones");
+    assert_eq!((report.tensors, report.elements), (2, 8), "those of the common parts");
     let json: serde_json::Value = serde_json::from_str(&report.json()).unwrap();
     let first = &json["differences"][0];
     assert_eq!((&first["what"], &first["values"]), (&"shape".into(), &"differ".into()));

@@ -37,11 +37,12 @@ const fn size(
 }
 
 const EXPERTS: Names = &["num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"];
+const HEADS: Names = &["num_attention_heads"];
 const MOE_SIZE: Names = &["moe_intermediate_size"];
 const POSITIONS: Names = &["max_position_embeddings", "n_positions"];
 
 /// Sizes of language models, by the names of Hugging Face.
-const SIZES: [StatedSize; 19] = [
+const SIZES: [StatedSize; 22] = [
     size(&[&["kv_lora_rank"]], "", "kv_a_layernorm.weight", 0, 1),
     size(&[&["kv_lora_rank"]], "", "kv_b_proj.weight", 1, 2),
     size(&[&["q_lora_rank"]], "", "q_a_layernorm.weight", 0, 1),
@@ -61,6 +62,9 @@ const SIZES: [StatedSize; 19] = [
     size(&[&["type_vocab_size"]], "", "token_type_embeddings.weight", 0, 2),
     size(&[&["state_size"]], "", "mixer.A_log", 1, 2),
     size(&[&["ffn_dim"]], "layers.", "fc1.weight", 0, 2),
+    size(&[HEADS, &["dim_head"]], "self_attention.", "project_q.weight", 0, 2),
+    size(&[&["segment_types"]], "", "segment_embedding.weight", 0, 2),
+    size(&[HEADS, &["head_dim"]], "_module.layers.", "attn.o_proj.weight", 1, 2),
 ];
 
 /// Ends of the keys of the convolution over patches of an image.

@@ -33,7 +33,7 @@ pub(super) fn check(stacks: &Stacks<'_>, config: &Config, findings: &mut Finding
     }
     let (Some(stack), Some(heads)) = (stacks.main(), config.number(&HEADS)) else { return };
     let hidden = config.number(&HIDDEN);
-    let named = config.number(&["head_dim", "attention_head_dim", "kv_channels"]);
+    let named = config.number(&["head_dim", "attention_head_dim", "kv_channels", "dim_head"]);
     let head_dim = named.map(|(_, dim)| dim);
     if heads.1 == 0 {
         return;

@@ -360,6 +360,9 @@ pub(super) fn report(finding: &Finding, file: &str, findings: &mut Findings<'_>)
     if finding.missing.iter().any(|name| !finding.title.contains(name.as_str())) {
         text = format!("{text}: {}", statelens_checkpoint::listed(&finding.missing, 5));
     }
+    if std::ptr::eq(rule, &FILE_DAMAGED) && !finding.detail.is_empty() {
+        text = format!("{text}. {}", finding.detail);
+    }
     findings.add(rule, file, text);
     if [&FILE_DAMAGED, &SHARD_MISSING].contains(&rule) && !finding.advice.is_empty() {
         findings.fix_last(rule, finding.advice.to_string());

@@ -17,7 +17,7 @@ use super::sets::ShardSet;
 use super::shard::TensorEntry;
 
 /// Ends of the keys of the embedding of tokens.
-const EMBEDDINGS: [&str; 9] = [
+const EMBEDDINGS: [&str; 11] = [
     "embed_tokens.weight",
     "wte.weight",
     "word_embeddings.weight",
@@ -27,6 +27,8 @@ const EMBEDDINGS: [&str; 9] = [
     "shared.weight",
     "backbone.embeddings.weight",
     "backbone.embedding.weight",
+    "transformer.w.weight",
+    "input_embedding.weight",
 ];
 
 pub(super) const HIDDEN: [&str; 4] = ["hidden_size", "n_embd", "d_model", "dim"];
@@ -37,6 +39,10 @@ const NEXT_TOKEN: [&str; 1] = ["num_nextn_predict_layers"];
 /// Names of the vocabulary and the embedding of a decoder that has its own.
 const DECODER_VOCABULARY: &str = "decoder_vocab_size";
 const DECODER_EMBEDDING: &str = "decoder.embed_tokens.weight";
+
+/// Fields whose product is the number of rows for learned prompts, which CPM-Ant has after those of
+/// the vocabulary.
+const PROMPTS: [&str; 2] = ["prompt_types", "prompt_length"];
 
 /// Fields by which the width of the embedding is not the hidden size.
 const OTHER_WIDTHS: [&str; 5] =
@@ -59,7 +65,7 @@ const PROJECTORS: [(&str, &[&str]); 6] = [
 ];
 
 /// Tensors of the feed-forward layers: the end of the key, and the dimension of their size.
-const FEED_FORWARD: [(&str, usize); 16] = [
+const FEED_FORWARD: [(&str, usize); 21] = [
     ("mlp.gate_proj.weight", 0),
     ("mlp.up_proj.weight", 0),
     ("mlp.down_proj.weight", 1),
@@ -75,6 +81,11 @@ const FEED_FORWARD: [(&str, usize); 16] = [
     ("feed_forward.up_proj.weight", 0),
     ("feed_forward.down_proj.weight", 1),
     ("fc1.weight", 0),
+    ("ffn.0.weight", 0),
+    ("ffn.2.weight", 1),
+    ("ffn.w_in.w_0.weight", 0),
+    ("ffn.w_in.w_1.weight", 0),
+    ("ffn.w_out.weight", 1),
     (EXPERT_OUTPUT, 1),
 ];
 
@@ -187,7 +198,10 @@ fn layers(set: &ShardSet, stacks: &Stacks<'_>, config: &Config, findings: &mut F
                 !config.root().get("vision_config").is_some_and(|it| it.is_object())
                     && config.sections().len() == 1;
             let vision = || stacks.of_part(PARTS[0].1).filter(|_| is_vision_only);
-            vec![(stacks.main().or_else(vision), config.number(&LAYERS))]
+            let main = (stacks.main().or_else(vision), config.number(&LAYERS));
+            // HRM has two lists of the same length; one of them is the main one.
+            let other = stacks.ending(&["H_module.layers"]);
+            vec![main, (other, config.number(&["num_layers_per_stack"]))]
         }
     };
     vision_layers(stacks, config, findings);
@@ -270,12 +284,16 @@ fn embedding_sizes(file: &str, entry: &TensorEntry, config: &Config, findings: &
     let of_decoder =
         config.number(&[DECODER_VOCABULARY]).filter(|_| is_end(&entry.key, DECODER_EMBEDDING));
     if let Some((field, vocabulary)) = of_decoder.or_else(|| config.number(&["vocab_size", "n_vocab"]))
-        && vocabulary != *rows
+        && vocabulary.saturating_add(prompt_rows(config)) != *rows
         // Its embedding has rows for images after those of the vocabulary.
         && !config.model_type().contains("mllama")
     {
+        let prompts = match prompt_rows(config) {
+            0 => String::new(),
+            rows => format!(" and {} for prompts", grouped(rows)),
+        };
         let text = format!(
-            "`{field}` in {} is {}, and `{}` has {} rows",
+            "`{field}` in {} is {}{prompts}, and `{}` has {} rows",
             config.file(),
             grouped(vocabulary),
             entry.key,
@@ -297,6 +315,12 @@ fn embedding_sizes(file: &str, entry: &TensorEntry, config: &Config, findings: &
         );
         findings.add_key(&CONFIG_HIDDEN_SIZE, file, &entry.key, text);
     }
+}
+
+/// Returns the number of rows of the embedding after those of the vocabulary.
+fn prompt_rows(config: &Config) -> u64 {
+    let [types, length] = PROMPTS.map(|name| config.number(&[name]).map(|(_, number)| number));
+    types.zip(length).map_or(0, |(types, length)| types.saturating_mul(length))
 }
 
 /// Compares `tie_word_embeddings` with the output head.
@@ -323,7 +347,10 @@ fn head(set: &ShardSet, embedding: &TensorEntry, config: &Config, findings: &mut
             findings.add_key(&CONFIG_TIED_HEAD, file, &entry.key, text);
         }
         Some((file, entry))
-            if tied && entry.shape != embedding.shape && is_end(&entry.key, "lm_head.weight") =>
+            if tied
+                && entry.shape != embedding.shape
+                && is_end(&entry.key, "lm_head.weight")
+                && prompt_rows(config) == 0 =>
         {
             let text = format!(
                 "`{FIELD}` in {} is true, and `{}` is {}, unlike `{}`, which is {}",
@@ -363,7 +390,17 @@ fn two_vocabularies(set: &ShardSet, config: &Config, findings: &mut Findings<'_>
 /// Returns the sizes of feed-forward layers that the config states; empty if it states them in
 /// another way than as one number each.
 fn feed_forward_sizes(config: &Config) -> Vec<(String, u64)> {
-    let words = ["intermediate", "ffn", "ff_dim", "n_inner", "d_ff", "mlp_dim", "feed_forward"];
+    let words = [
+        "intermediate",
+        "ffn",
+        "ff_dim",
+        "n_inner",
+        "d_ff",
+        "mlp_dim",
+        "feed_forward",
+        "dff",
+        "dim_ff",
+    ];
     let mut fields: Vec<(String, u64)> = Vec::new();
     for section in config.sections() {
         for (name, value) in section.entries() {

@@ -89,6 +89,16 @@ impl KeptValues {
         fits.then_some(kept.groups.as_slice())
     }
 
+    /// Returns how many values of an unchanged checkpoint are NaN or infinite; `None` if that is not
+    /// known.
+    pub fn not_finite(&self, now: &StepValues) -> Option<u64> {
+        let groups = Grouping::ALL.into_iter().find_map(|by| self.groups(by, now))?;
+        let counts = groups.iter().map(|group| group.nan.saturating_add(group.infinite));
+        let count = counts.fold(0, u64::saturating_add);
+        let is_known = count > 0 || groups.iter().all(|group| group.missing == 0);
+        is_known.then_some(count)
+    }
+
     /// Returns whether a checkpoint was changed since its values were saved.
     pub fn is_changed(&self, by: Grouping, now: &StepValues) -> bool {
         self.of[by as usize].contains_key(&now.name) && self.groups(by, now).is_none()
@@ -173,6 +183,29 @@ mod tests {
             (time_text(time, true), time_text(time, false)),
             ("5.123456789".into(), "5.123".into())
         );
+    }
+
+    #[test]
+    fn counts_values_that_are_not_finite() {
+        let mut kept = KeptValues::default();
+        let of = |nan, infinite, missing| {
+            let mut step = step("a.mdl", "5.5");
+            let group = &mut step.groups[0];
+            (group.nan, group.infinite, group.missing) = (nan, infinite, missing);
+            step
+        };
+        let now = step("a.mdl", "5.5");
+        assert_eq!(kept.not_finite(&now), None);
+        for (found, known) in [
+            (of(1, 2, 0), Some(3)),
+            (of(1, 0, 1), Some(1)),
+            (of(0, 0, 1), None),
+            (of(0, 0, 0), Some(0)),
+        ] {
+            kept.keep(Grouping::Role, found);
+            assert_eq!(kept.not_finite(&now), known);
+        }
+        assert_eq!(kept.not_finite(&step("a.mdl", "5.6")), None);
     }
 
     #[test]

@@ -491,7 +491,7 @@ mod tests {
         );
         let svg = chart.svg(900, 420);
         assert_eq!(svg.matches(" partial\"").count(), 1);
-        // No line leads to the partial point, and the axis fits the others.
+        // No line leads to the partial point.
         let line = svg.lines().rfind(|line| line.starts_with("<path class=\"l0\"")).unwrap();
         assert_eq!((line.matches('M').count(), line.matches('L').count()), (2, 0), "{line}");
         assert!(chart.text().contains("least 5 at 10"), "{}", chart.text());

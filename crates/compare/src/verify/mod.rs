@@ -8,6 +8,7 @@
 //! when a file is opened (the structures of HDF5, the pickle of a PyTorch file) are among the
 //! checkpoint's findings, which are problems here; so is anything that can't be decoded.
 
+mod file_hash;
 mod manifest;
 mod numbers;
 mod passing;
@@ -42,6 +43,7 @@ use spans::Places;
 use table::PerTensor;
 use tally::Tally;
 
+pub use file_hash::{FileHash, NOT_AS_LISTED};
 pub use manifest::Manifest;
 pub use report::{
     MatchingEntries, NonFiniteTensor, Problem, ReportLine, Trouble, UnreadTensor,
@@ -183,9 +185,7 @@ impl Verification {
     /// Returns the tensor whose bytes are fed next, and their number, if the caller hashes it. Its
     /// hash is passed to [`Verification::add_hash`], unless bytes of it can't be read.
     pub fn hashed_outside(&self) -> Option<(TensorId, u64)> {
-        let work = self.work();
-        let job = work.jobs.get(work.pieces.item(self.next()))?;
-        work.is_hashed_outside(job).then_some((job.tensors.first()?.tensor, job.bytes))
+        self.work().hashed_outside(self.next())
     }
 
     /// Adds the SHA-256 of a tensor, in hexadecimal.
@@ -324,6 +324,12 @@ impl Verifying {
             };
             self.pieces.push(at, numel.unwrap_or(0), grain, PIECE);
         }
+    }
+
+    /// Returns the tensor that the caller hashes while a part is read, and its bytes.
+    pub fn hashed_outside(&self, part: usize) -> Option<(TensorId, u64)> {
+        let job = self.jobs.get(self.pieces.item(part))?;
+        self.is_hashed_outside(job).then_some((job.tensors.first()?.tensor, job.bytes))
     }
 
     /// Returns whether the caller hashes the tensor of a job: the job consists of its stored bytes.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
 use statelens_checkpoint::{Checkpoint, DType, Result, TensorId};
 use statelens_tensor::Receive;
 use statelens_tensor::crc::Summing;
@@ -33,6 +34,7 @@ pub struct Passing {
 }
 
 /// The results of a tensor, or of a piece of one.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct PassedTensor {
     pub(super) tensor: TensorId,
     /// The counts of NaN and infinite values.
@@ -44,13 +46,37 @@ pub(super) struct PassedTensor {
 }
 
 /// The result of a job.
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Passed {
     /// The checksum of its bytes, if computed; or the reason why they can't be read.
+    #[serde(with = "sum")]
     pub(super) outcome: Result<Option<u32>>,
     /// The hash of its bytes, if they are those of a copy.
     pub(super) copy: Option<u128>,
     /// The tensors that were read completely.
     pub(super) tensors: Vec<PassedTensor>,
+}
+
+/// The checksum alone: the result of bytes that can't be read is not sent to other processes.
+mod sum {
+    use serde::ser::Error as _;
+    use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer};
+    use statelens_checkpoint::Result;
+
+    type Outcome = Result<Option<u32>>;
+
+    pub(super) fn serialize<S: Serializer>(
+        outcome: &Outcome,
+        serializer: S,
+    ) -> std::result::Result<S::Ok, S::Error> {
+        outcome.as_ref().map_err(S::Error::custom)?.serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> std::result::Result<Outcome, D::Error> {
+        Option::deserialize(deserializer).map(Ok)
+    }
 }
 
 impl Passing {

@@ -7,7 +7,7 @@ use statelens_tensor::{Receive, dequantized_block};
 use super::numbers::{ElementNumbers, FloatBits, NumberClass, NumberUnit, class_of};
 
 /// The numbers of a tensor that are not finite.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 pub struct NonFinite {
     /// Number of NaN values.
     pub nan: u64,

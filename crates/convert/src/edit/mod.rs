@@ -5,6 +5,7 @@ mod filter;
 mod graph;
 mod keys;
 mod listed;
+mod metadata;
 mod names;
 mod replacement;
 mod state;
@@ -48,7 +49,8 @@ pub use unused::Unused;
 /// Dicts and lists keep their kind, order and attributes; a list with an item that was moved or
 /// renamed becomes a dict, since lists have no names. A dict of which all keys move to another place
 /// is that dict in its new place. The modules in `_metadata` of a state dict are renamed with its
-/// keys, and so are the parameters in the lists of optimizers and DeepSpeed. Values that are the same object remain so.
+/// keys, and so are the parameters in the lists of optimizers and DeepSpeed. Values that are the
+/// same object remain so.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Edit {
     /// Gives each name of a tensor a copy of its own: nothing is tied, and no memory is shared.
@@ -257,6 +259,11 @@ impl Edit {
                 listed::follow(self, source, &edited, || changes(source, &edited, &moved))?
         {
             edited = followed;
+        }
+        if (filtered || self.renames())
+            && let Some(stale) = metadata::stale(&edited, || changes(source, &edited, &moved))
+        {
+            edited.findings.push(stale);
         }
         if !self.casts.is_empty() {
             edited = cast::cast(&self.casts, &edited, &reached)?;

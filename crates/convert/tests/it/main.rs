@@ -3,6 +3,7 @@
 
 mod graph;
 mod merging;
+mod metadata;
 mod versions;
 
 use std::sync::Arc;

@@ -15,7 +15,7 @@ pub(super) struct Parsed<'a> {
 }
 
 /// The names of tensors within a module.
-const LEAVES: [&str; 31] = [
+const LEAVES: [&str; 32] = [
     "weight",
     "bias",
     "kernel",
@@ -47,6 +47,7 @@ const LEAVES: [&str; 31] = [
     "weight_scale_inv",
     "weight_shape",
     "weight_zero_point",
+    "_weight_qdata",
 ];
 
 impl<'a> Parsed<'a> {

@@ -199,6 +199,21 @@ impl Fact {
         self.in_file.filter(|_| self.contradicts)
     }
 
+    /// Returns the fact as names and shapes give it, if the config contradicts them; the doubt is then
+    /// what the config says.
+    pub fn of_file(&self) -> Cow<'_, Self> {
+        let Some(number) = self.corrected() else { return Cow::Borrowed(self) };
+        // The doubt ends with the evidence.
+        let evidence = self.doubt.split_once(": ").map_or("", |(_, evidence)| evidence);
+        Cow::Owned(Self {
+            value: FactValue::Number(number),
+            source: FactSource::Inferred(evidence.to_owned()),
+            doubt: format!("{} says {}", self.source.text(), self.text()),
+            in_file: None,
+            ..self.clone()
+        })
+    }
+
     /// Returns whether the value is known.
     pub fn is_known(&self) -> bool {
         self.value != FactValue::Unknown

@@ -2,14 +2,18 @@
 //! the scales that belong to it.
 //!
 //! The layouts are those of AutoGPTQ and GPTQModel, AutoAWQ, bitsandbytes 0.45, compressed-tensors
-//! 0.10, the fp8 of DeepSeek and transformers, the MXFP4 of gpt-oss, MLX 0.25, and GGUF's block
-//! types.
+//! 0.10, the fp8 of DeepSeek and transformers, the MXFP4 of gpt-oss, MLX 0.25, torchao 0.18,
+//! optimum-quanto 0.2, and GGUF's block types.
+
+mod dtypes;
+mod fields;
 
 use std::borrow::Cow;
 use std::collections::HashMap;
 
 use statelens_checkpoint::order;
 
+use self::dtypes::DTypeFacts;
 use super::config::Config;
 use super::key::{Parsed, lower};
 use super::leaf::ModelLeaf;
@@ -140,7 +144,10 @@ pub(super) fn unpack<'a>(
     // Every layout has at least one of these names; most models have none.
     let packed = all.iter().any(|stored| {
         let name = lower(split(&stored.leaf.key).1);
-        is_helper(&name) || name == PACKED || name.ends_with("_scales")
+        is_helper(&name)
+            || name == PACKED
+            || name.ends_with("_scales")
+            || fields::CODES.contains(&&*name)
     });
     let modules = if packed { Modules::of(&all) } else { Modules::default() };
     let mut sums: Vec<Quantised> = Vec::new();
@@ -151,7 +158,8 @@ pub(super) fn unpack<'a>(
         for layout in module.layouts(name, &modules, config) {
             for part in &module.parts {
                 let is_of = layout.values.key == *name;
-                if is_of || is_helper(&part.name) || part.name.ends_with("_scales") {
+                let is_helper = is_helper(&part.name) || fields::is_field(&part.name);
+                if is_of || is_helper || part.name.ends_with("_scales") {
                     let place = &mut places[part.at];
                     *place = if *place == NONE { layouts.len() as u32 } else { *place };
                 }
@@ -163,10 +171,11 @@ pub(super) fn unpack<'a>(
         }
     }
     for (at, stored) in all.iter().enumerate().filter(|_| packed) {
-        if let Some((weight, _)) = stored.leaf.key.split_once(".quant_state.")
-            && let Some(layout) = modules.at(weight).map(|at| places[at])
-            && layout != NONE
-        {
+        let weight = match stored.leaf.key.split_once(".quant_state.") {
+            Some((weight, _)) => modules.at(weight),
+            None => fields::codes_of_layer(&stored.leaf.key, &modules),
+        };
+        if let Some(layout) = weight.map(|at| places[at]).filter(|layout| *layout != NONE) {
             places[at] = layout;
         }
     }
@@ -201,16 +210,6 @@ pub(super) fn unpack<'a>(
     sums
 }
 
-/// The facts of a dtype that count here.
-struct DTypeFacts<'a> {
-    dtype: &'a str,
-    /// The number of bits and the values that share a scale, if it is one of GGUF's block types.
-    blocks: Option<(Option<u64>, u64)>,
-    trained: bool,
-    /// Number of values in an element.
-    each: u64,
-}
-
 impl<'a> PackedTensor<'a> {
     /// Returns it with the place of its layout among `sums`, which is added if it is new.
     fn counted_in(self, sums: &mut Vec<Quantised>) -> PackedValues<'a> {
@@ -242,6 +241,7 @@ impl PackedValues<'_> {
             shape: shape.map_or(leaf.shape.into(), |shape| shape.clone().into()),
             params: params.unwrap_or(leaf.params),
             renamed: true,
+            key: fields::key_of_weight(plain.key),
             ..plain
         }
     }
@@ -330,7 +330,9 @@ impl<'a> Module<'a> {
             .or_else(|| self.bitsandbytes(name, modules))
             .or_else(|| self.compressed(config))
             .or_else(|| self.mlx(name, config))
-            .or_else(|| self.scaled(config));
+            .or_else(|| self.scaled(config))
+            .or_else(|| self.quanto(name, modules))
+            .or_else(|| self.torchao());
         one.into_iter().chain(self.blocks()).collect()
     }
 
@@ -519,54 +521,6 @@ impl<'a> Module<'a> {
             shape: Some(values.shape.to_vec()),
         })
     }
-}
-
-impl<'a> DTypeFacts<'a> {
-    fn of(dtype: &'a str) -> Self {
-        // The quantised dtypes of PyTorch (`qint8`, `quint4x2`, …) stand for real numbers.
-        let real = ["float", "complex", "qint", "quint"];
-        Self {
-            dtype,
-            blocks: block_type(dtype),
-            trained: real.iter().any(|part| dtype.contains(part)),
-            each: if dtype == "float4_e2m1fn_x2" { 2 } else { 1 },
-        }
-    }
-
-    /// Returns the layout that the dtype determines: GGUF's blocks.
-    fn blocks<'l>(&self, leaf: &'l ModelLeaf<'l>) -> Option<PackedTensor<'l>> {
-        let (bits, block) = self.blocks?;
-        Some(PackedTensor {
-            name: self.dtype.to_owned(),
-            bits,
-            block: format!("{block} in a row"),
-            values: leaf,
-            shape: None,
-        })
-    }
-}
-
-/// Returns the number of bits of one of GGUF's block types, and the values that share a scale.
-fn block_type(name: &str) -> Option<(Option<u64>, u64)> {
-    let kind = name.trim_start_matches(['I', 'T']);
-    let of_blocks =
-        kind.strip_prefix('Q').is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
-            || name.starts_with("MXFP")
-            || name.starts_with("NVFP");
-    if !of_blocks || name.starts_with("QI") {
-        return None;
-    }
-    let digits: String =
-        name.chars().skip_while(|c| !c.is_ascii_digit()).take_while(char::is_ascii_digit).collect();
-    let of_256 = name.ends_with("_K")
-        || name.starts_with("TQ")
-        || name.starts_with("IQ") && name != "IQ4_NL";
-    let block = match name {
-        "NVFP4" => 16,
-        _ if of_256 => 256,
-        _ => 32,
-    };
-    Some((digits.parse().ok(), block))
 }
 
 fn is_helper(name: &str) -> bool {

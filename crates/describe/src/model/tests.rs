@@ -124,6 +124,13 @@ fn reports_contradictions_with_the_config() {
     assert_eq!(layers.doubt, "the file says 32: model.layers, 0 to 31");
     assert_eq!(layers.corrected(), Some(32), "the file is right");
     assert!(model.line().contains("32 layers"), "{}", model.line());
+    let shown = layers.of_file();
+    assert_eq!((shown.text().as_str(), shown.source.word()), ("32", "inferred"));
+    assert_eq!(shown.basis(), "model.layers, 0 to 31; but config.json: num_hidden_layers says 40");
+    let json = serde_json::to_value(model.report()).unwrap();
+    let facts = json["facts"].as_array().unwrap();
+    let layers = facts.iter().find(|fact| fact["name"] == "layers").unwrap();
+    assert_eq!(layers["value"], 32);
     assert_eq!(model.fact("heads").unwrap().corrected(), None);
     assert_eq!(model.number("max_positions"), Some(4096));
 }

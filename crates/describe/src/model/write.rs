@@ -53,9 +53,11 @@ impl Model {
         }
         let mut parts = Vec::new();
         if let Some(family) = self.fact("family").filter(|fact| fact.is_known()) {
-            let looks =
-                if matches!(family.source, FactSource::Inferred(_)) { "looks like " } else { "" };
-            parts.push(format!("{looks}{}", family.text()));
+            let text = family.text();
+            // `Llama-like` says it by itself.
+            let is_guess =
+                matches!(family.source, FactSource::Inferred(_)) && !text.contains("-like");
+            parts.push(format!("{}{text}", if is_guess { "looks like " } else { "" }));
         }
         for (name, before, after) in [
             ("layers", "", " layers"),
@@ -73,11 +75,14 @@ impl Model {
 
     /// Returns the fields of the model's JSON object.
     pub fn report(&self) -> ModelReport<'_> {
-        let fact = |fact: &'_ Fact| FactReport {
-            name: fact.name.to_string(),
-            value: fact.value.clone().into(),
-            source: fact.source.word(),
-            basis: fact.basis(),
+        let fact = |fact: &'_ Fact| {
+            let fact = fact.of_file();
+            FactReport {
+                name: fact.name.to_string(),
+                value: fact.value.clone().into(),
+                source: fact.source.word(),
+                basis: fact.basis(),
+            }
         };
         let quantised = |layout: &'_ Quantised| QuantisedReport {
             layout: layout.layout.clone(),

@@ -63,6 +63,7 @@ fn put_model(outline: &Outline, out: &mut Vec<u8>) {
     let facts: Vec<_> = model.facts.iter().filter(|fact| recognised && fact.is_known()).collect();
     write_number(out, facts.len() as u64);
     for fact in facts {
+        let fact = fact.of_file();
         for text in [&*fact.label, &fact.text(), fact.source.word()] {
             write_bytes(out, text.as_bytes());
         }

@@ -70,7 +70,7 @@ pub(super) fn unpack(bytes: &[u8]) -> Result<Outline> {
 /// Returns the number of parameters plus 1, or 0 if the leaves determine it.
 fn explicit_parameters(outline: &Outline) -> u64 {
     match outline.parameters {
-        Some(told) if told != outline.parameters_of_leaves() => told.saturating_add(1),
+        Some(count) if count != outline.parameters_of_leaves() => count.saturating_add(1),
         _ => 0,
     }
 }

@@ -9,6 +9,7 @@ use statelens_values::picture::escaped;
 
 use super::{LeafSummary, Outline, structure_fingerprint};
 use crate::FileGrade;
+use crate::model::Fact;
 use crate::parameters::short_count;
 
 /// Width and height of the picture.
@@ -178,7 +179,8 @@ fn model_facts(outline: &Outline) -> Vec<String> {
     }
     let family = model.fact("family").filter(|fact| fact.is_known()).map(|fact| fact.text());
     let number = |name: &str, word: &str| {
-        model.number(name).map(|number| match word {
+        let corrected = model.fact(name).and_then(Fact::corrected);
+        corrected.or_else(|| model.number(name)).map(|number| match word {
             "hidden" => format!("hidden {}", grouped(number)),
             word => counted(number, word),
         })

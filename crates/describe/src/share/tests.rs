@@ -186,7 +186,7 @@ fn rounded_statistics_fit_into_links() {
             [(of.min, found.min), (of.max, found.max), (of.mean, found.mean), (of.std, found.std)]
         {
             let (exact, folded) = (exact.unwrap(), folded.unwrap());
-            assert!((folded / exact - 1.0).abs() < 0.004, "{exact} is told as {folded}");
+            assert!((folded / exact - 1.0).abs() < 0.004, "{exact} is written as {folded}");
         }
     }
     // An opened link can be shared again unchanged; statistics are left out if not requested.

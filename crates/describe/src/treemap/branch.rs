@@ -101,17 +101,14 @@ pub(super) fn members(groups: &[TrieGroup<'_>], branch: &TreemapBranch) -> Vec<T
     match extent {
         Extent::Node => below(groups, group, node, path, times),
         Extent::Run(run) => {
-            let all = run.start..run.start + run.len;
-            let items = all.map(|at| (at, one(trie, branch, at))).collect();
-            grouped(trie, branch, items, u64::MAX)
+            grouped(trie, branch, (run.start..run.start + run.len).collect(), u64::MAX)
         }
         Extent::Range { start, end, below } => {
             let small = (start..end).filter(|at| {
                 let child = trie.children(node)[*at] as usize;
                 trie.sums(child).bytes < below
             });
-            let items = small.map(|at| (at, one(trie, branch, at))).collect();
-            grouped(trie, branch, items, below)
+            grouped(trie, branch, small.collect(), below)
         }
     }
 }
@@ -192,11 +189,11 @@ fn below(
 ) -> Vec<TreemapItem> {
     let trie = groups[group].trie;
     let whole = TreemapBranch { group, node, path: path.to_owned(), extent: Extent::Node, times };
-    let mut items: Vec<(usize, TreemapItem)> = Vec::new();
+    let mut single: Vec<usize> = Vec::new();
     let mut runs: Vec<TreemapItem> = Vec::new();
     for run in trie.runs(node) {
         if run.len == 1 {
-            items.push((run.start, one(trie, &whole, run.start)));
+            single.push(run.start);
             continue;
         }
         let mut sums = Sums::default();
@@ -212,44 +209,45 @@ fn below(
     }
     // Only adjacent children are combined, and a run may be between them.
     if runs.is_empty() {
-        return grouped(trie, &whole, items, u64::MAX);
+        return grouped(trie, &whole, single, u64::MAX);
     }
-    runs.extend(items.into_iter().map(|(_, item)| item));
+    runs.extend(single.into_iter().map(|at| one(trie, &whole, at)));
     runs
 }
 
-/// Combines small children, given with their positions, into ranges if there are too many for one
-/// box: ranges of names with the same first word if these are few, else of 10, 100, … children.
+/// Returns the items of the children at these positions. Combines small ones into ranges if there
+/// are too many for one box: ranges of names with the same first word if these are few, else of 10, 100, … children.
 fn grouped(
     trie: &Trie,
     parent: &TreemapBranch,
-    mut items: Vec<(usize, TreemapItem)>,
+    mut places: Vec<usize>,
     below: u64,
 ) -> Vec<TreemapItem> {
-    items.retain(|(_, item)| item.sums.bytes > 0);
-    if items.len() <= EACH {
-        return items.into_iter().map(|(_, item)| item).collect();
+    let child = |at: usize| trie.children(parent.node)[at] as usize;
+    let bytes = |at: usize| trie.sums(child(at)).bytes;
+    places.retain(|&at| bytes(at) > 0);
+    let item = |at: usize| one(trie, parent, at);
+    if places.len() <= EACH {
+        return places.into_iter().map(item).collect();
     }
-    let bytes = |at: usize| trie.sums(trie.children(parent.node)[at] as usize).bytes;
-    let all = items.iter().fold(0_u64, |all, (at, _)| all.saturating_add(bytes(*at)));
+    let all = places.iter().fold(0_u64, |all, at| all.saturating_add(bytes(*at)));
     // At most half of the boxes are large.
     let below = below.min((all / (EACH as u64 / 2)).max(1).saturating_add(1));
-    let (small, large): (Vec<_>, Vec<_>) =
-        items.into_iter().partition(|(at, _)| bytes(*at) < below);
-    let mut boxes: Vec<TreemapItem> = large.into_iter().map(|(_, item)| item).collect();
-    let names: Vec<&str> =
-        small.iter().map(|(at, _)| trie.name(trie.children(parent.node)[*at] as usize)).collect();
-    let mut rest = small.into_iter();
+    let (small, large): (Vec<usize>, Vec<usize>) =
+        places.into_iter().partition(|&at| bytes(at) < below);
+    let mut boxes: Vec<TreemapItem> = large.into_iter().map(item).collect();
+    let names: Vec<&str> = small.iter().map(|&at| trie.name(child(at))).collect();
+    let mut rest = small.as_slice();
     for len in range_lengths(&names) {
-        let part: Vec<(usize, TreemapItem)> = rest.by_ref().take(len).collect();
-        let (Some((start, _)), Some((last, _))) = (part.first(), part.last()) else { continue };
-        let (start, end) = (*start, last + 1);
+        let part = rest.split_off(..len).unwrap_or_default();
+        let (Some(&start), Some(&last)) = (part.first(), part.last()) else { continue };
+        let end = last + 1;
         if part.len() == 1 {
-            boxes.extend(part.into_iter().map(|(_, item)| item));
+            boxes.push(item(start));
             continue;
         }
         let mut sums = Sums::default();
-        part.iter().for_each(|(_, item)| sums.add(&item.sums));
+        part.iter().for_each(|&at| sums.add(&multiplied(trie.sums(child(at)), parent.times)));
         boxes.push(TreemapItem {
             branch: TreemapBranch { extent: Extent::Range { start, end, below }, ..parent.clone() },
             name: range_label(trie, parent.node, start, end),

@@ -1,9 +1,11 @@
 //! Keys split into segments, and signatures of rows.
 
-use std::collections::HashMap;
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::{BuildHasher, Hash};
 
+use foldhash::quality::FixedState;
+use foldhash::{HashMap, HashMapExt};
 use statelens_checkpoint::numbers::Numbered;
+use statelens_checkpoint::slices::{ITEMS, pause};
 
 use super::{Foldable, NONE, Sums};
 
@@ -34,7 +36,7 @@ pub(super) struct Segments {
     pub(super) sums: Vec<Sums>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct KeySegment {
     pub(super) parent: u32,
     pub(super) start: u32,
@@ -47,26 +49,25 @@ pub(super) struct KeySegment {
 }
 
 impl Segments {
-    pub(super) fn new<L: Foldable>(rows: &[L], dot: char) -> Self {
+    /// Splits the keys of all rows, with pauses.
+    pub(super) async fn new<L: Foldable>(rows: &[L], dot: char) -> Self {
         let mut out = Self {
             dot,
             text: String::new(),
-            all: vec![KeySegment {
-                parent: 0,
-                start: 0,
-                end: 0,
-                number: None,
-                pattern: 0,
-                hash: 0,
-            }],
+            all: Vec::with_capacity(rows.len() + 1),
             of_row: Vec::with_capacity(rows.len()),
             signs: Vec::with_capacity(rows.len()),
-            sums: rows.iter().map(Sums::of).collect(),
+            sums: Vec::with_capacity(rows.len()),
         };
-        let mut found = SegmentLookup::new();
+        out.all.push(KeySegment::default());
+        let mut found = SegmentLookup::new(rows.len());
         // The segments of the previous key: neighbours have most of theirs in common.
         let mut path: Vec<(&str, u32)> = Vec::new();
-        for row in rows {
+        for (id, row) in rows.iter().enumerate() {
+            if id % ITEMS == ITEMS - 1 {
+                pause().await;
+            }
+            out.sums.push(Sums::of(row));
             let (mut at, mut depth) = (0, 0);
             for segment in row.properties().key.splitn(MAX_DEPTH, dot) {
                 let known = path.get(depth).filter(|(name, _)| *name == segment);
@@ -83,7 +84,7 @@ impl Segments {
             }
             path.truncate(depth);
             out.of_row.push(at);
-            let before = out.of_row.len().checked_sub(2).map(|at| (&rows[at], out.signs[at]));
+            let before = id.checked_sub(1).map(|at| (&rows[at], out.signs[at]));
             out.signs.push(match before {
                 Some((before, signs)) if is_similar(before, row) => signs,
                 _ => Signs::of(row),
@@ -115,14 +116,19 @@ struct SegmentLookup<'a> {
     /// children.
     pub(super) all: Vec<(&'a str, u32, u32, u32)>,
     many: HashMap<(u32, &'a str), u32>,
+    /// The number of keys.
+    keys: usize,
 }
 
 /// Up to this many names are compared one by one.
 const MAX_LINEAR: u32 = 8;
 
 impl<'a> SegmentLookup<'a> {
-    fn new() -> Self {
-        Self { all: vec![("", NONE, NONE, 0)], many: HashMap::new() }
+    /// Creates a lookup with room for a segment of each of `keys` keys.
+    fn new(keys: usize) -> Self {
+        let mut all = Vec::with_capacity(keys + 1);
+        all.push(("", NONE, NONE, 0));
+        Self { all, many: HashMap::new(), keys }
     }
 
     fn get(&mut self, segments: &mut Segments, parent: u32, name: &'a str) -> u32 {
@@ -142,6 +148,8 @@ impl<'a> SegmentLookup<'a> {
         if count > MAX_LINEAR {
             self.many.insert((parent, name), new);
         } else if count == MAX_LINEAR {
+            // A table that grows hashes all its names again.
+            self.many.reserve(self.keys - self.many.len().min(self.keys));
             let all: Vec<_> = self.below(new).collect();
             self.many.extend(all.into_iter().map(|(at, name)| ((parent, name), at)));
         }
@@ -170,9 +178,7 @@ impl Signs {
 }
 
 fn hash_of(value: &impl Hash) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    value.hash(&mut hasher);
-    hasher.finish()
+    FixedState::default().hash_one(value)
 }
 
 /// Mixes two hashes into one.

@@ -68,7 +68,7 @@ struct CerebrasFile {
 impl CerebrasFile {
     fn open(files: &FileSet, id: FileId, limits: &Limits) -> Result<Self> {
         let browse = Browse::new(Hdf5File::open(files, id, limits)?)?;
-        browse.root().map_err(|error| error.context("the root group can't be read"))?;
+        browse.root().map_err(|error| browse.file().root_error(error))?;
         Ok(Self { id, browse: RefCell::new(browse) })
     }
 

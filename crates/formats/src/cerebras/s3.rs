@@ -70,9 +70,9 @@ const MAX_NAMES: usize = 5;
 
 /// Returns the names of the objects of a checkpoint after its prefix, with the lengths of their
 /// bodies as far as `metadata`, the content of `__METADATA__`, has them. `address` is that of the
-/// checkpoint.
-pub fn objects(metadata: &[u8], address: &str) -> Result<Vec<(String, Option<u64>)>> {
-    let objects = Entries::parse(metadata)?.objects(Some(address)).into_iter();
+/// checkpoint in S3, if known.
+pub fn objects(metadata: &[u8], address: Option<&str>) -> Result<Vec<(String, Option<u64>)>> {
+    let objects = Entries::parse(metadata)?.objects(address).into_iter();
     let len = |object: &StoredObject| object.facts.body_len(object.linked);
     Ok(objects.map(|object| (len(&object), object.name)).map(|(len, name)| (name, len)).collect())
 }

@@ -31,7 +31,7 @@ const EXCEPTIONS: &[(&str, &str)] = &[
     ("v2.10.0-special/link_target", OBJECT),
     ("v2.10.0/custom", OBJECT),
     ("v2.4.0/custom", OBJECT),
-    ("v2.4.0/keys_int_str_collide 0", "the text `0` is told from the integer by quotes"),
+    ("v2.4.0/keys_int_str_collide 0", "quotes distinguish the text `0` from the integer"),
     ("v2.10.0-special/graph_tensor g", "the library fails to load it, too; shown without data"),
 ];
 

@@ -18,6 +18,8 @@ pub(crate) fn score(probe: &Probe<'_>) -> Score {
     // The first archive in such a file looks like any other file of `torch.save`.
     match is_rank(probe.name()) && head.starts_with(ZIP) {
         true => Score::Member,
+        // The reader reports its fault, and reads the files of the other ranks.
+        false if is_rank(probe.name()) || is_own(probe.name()) => Score::Named,
         false => Score::No,
     }
 }

@@ -18,6 +18,7 @@
 //! Not written: any program that reads these folders can also read the output of `torch.save`
 //! (`torch.distributed.checkpoint.format_utils`).
 
+mod chunk;
 pub(crate) mod detect;
 mod metadata;
 pub(crate) mod read;

@@ -2,17 +2,18 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use statelens_checkpoint::{
-    Builder, ByteOrder, Checkpoint, DType, Deferred, DictKey, Error, FileId, FileSet, Finding,
-    FormatInfo, Global, Grade, Layout, Limits, Locate, Opaque, Progress, ReadAt as _, Replica,
-    Result, Span, Tensor, TensorId, Text, Value, ValueId, counted, numel, order, rank_in,
+    Builder, Checkpoint, DType, Deferred, DictKey, Error, FileId, FileSet, Finding, FormatInfo,
+    Global, Grade, Layout, Limits, Opaque, Progress, ReadAt as _, Replica, Result, Span, Tensor,
+    TensorId, Text, Value, ValueId, counted, rank_in,
 };
 use statelens_pickle::{Lowered, Pickle, ScanOptions};
 
-use super::detect::metadata;
+use super::chunk::{ChunkElements, unflattened};
+use super::detect::{is_own, metadata};
 use super::metadata::{EntryKind, Metadata, MetadataEntry, StorageInfo};
 use super::tree::ContainerTree;
 use super::unfold::{Unfolded, folded, is_zstd};
-use crate::joined::{Fault, FlatTensor, JoinedTensor, Piece, with_gaps};
+use crate::joined::{self, Fault, JoinedTensor, Piece, UnreadFiles, with_gaps};
 use crate::not_a_checkpoint;
 use crate::paths::{base, folder, is_outside};
 use crate::torch;
@@ -28,19 +29,25 @@ pub(crate) fn read(
     let mut reading = DcpReading::new(&files, mains[0]);
     let mut pickles = Vec::with_capacity(mains.len());
     for main in &mains {
-        let pickle = read_pickle(&files, *main, limits)?;
-        reading.notice(pickle.scan(&ScanOptions::default()));
-        pickles.push(pickle);
+        let pickle = read_pickle(&files, *main, limits);
+        if let Some(pickle) = reading.kept(*main, pickle)? {
+            reading.notice(pickle.scan(&ScanOptions::default()));
+            pickles.push((*main, pickle));
+        }
     }
-    let metadata: Result<Vec<Metadata<'_>>> =
-        pickles.iter().map(|pickle| Metadata::new(pickle, limits)).collect();
-    let mut metadata = metadata?;
+    let mut metadata = Vec::with_capacity(pickles.len());
+    for (main, pickle) in &pickles {
+        metadata.extend(reading.kept(*main, Metadata::new(pickle, limits))?);
+    }
+    if let Some(error) = reading.unread.first().filter(|_| metadata.is_empty()) {
+        return Err(error.clone());
+    }
     reading.ranks(&mains);
     let mut builder = Builder::new(limits);
     let mut tree = ContainerTree::new();
-    let total = metadata[0].len() as u64;
+    let total = metadata.first().map_or(0, Metadata::len) as u64;
     // Ranks that did not coordinate each wrote metadata of their own.
-    let numbers: Vec<_> = match mains.len() {
+    let numbers: Vec<_> = match metadata.len() {
         1 => Vec::new(),
         _ => metadata.iter().map(Metadata::numbers).collect(),
     };
@@ -84,8 +91,10 @@ pub(crate) fn places(files: &FileSet, limits: &Limits) -> Result<Vec<Span>> {
     let reading = DcpReading::new(files, mains[0]);
     let mut spans: Vec<Span> = Vec::new();
     for main in mains {
-        let pickle = read_pickle(files, main, limits)?;
-        let metadata = Metadata::new(&pickle, limits)?;
+        let Ok(pickle) = joined::of_content(files, main, read_pickle(files, main, limits))? else {
+            continue;
+        };
+        let Ok(metadata) = Metadata::new(&pickle, limits) else { continue };
         spans.extend(metadata.storage_infos().filter_map(|info| reading.span(info).ok()));
     }
     spans.sort_unstable_by_key(|span| (span.file, span.offset));
@@ -128,6 +137,10 @@ struct DcpReading<'a> {
     findings: Vec<Finding>,
     /// Files that are not in the set, with the number of items in each.
     absent: BTreeMap<String, u64>,
+    /// Files that end before an item in them.
+    cut: BTreeSet<String>,
+    /// Metadata of ranks that can't be read.
+    unread: UnreadFiles,
     broken: Unread,
     /// Copies of chunks that several ranks wrote.
     replicas: Vec<Replica>,
@@ -157,6 +170,8 @@ impl<'a> DcpReading<'a> {
             storages: 0,
             findings: Vec::new(),
             absent: BTreeMap::new(),
+            cut: BTreeSet::new(),
+            unread: UnreadFiles::default(),
             broken: Unread::default(),
             replicas: Vec::new(),
             partial: HashMap::new(),
@@ -164,6 +179,18 @@ impl<'a> DcpReading<'a> {
             tensors: 0,
             incomplete: 0,
         }
+    }
+
+    /// Returns the metadata of a rank; `None` if reading failed, after recording the error.
+    fn kept<T>(&mut self, id: FileId, read: Result<T>) -> Result<Option<T>> {
+        Ok(match joined::of_content(self.files, id, read)? {
+            Ok(read) => Some(read),
+            Err(error) => {
+                self.unread.add(id, error);
+                *self.absent.entry(self.files.name(id).to_owned()).or_default() += 1;
+                None
+            }
+        })
     }
 
     /// Reports ranks whose own metadata is missing. The number of ranks is not stored, so only gaps
@@ -251,7 +278,7 @@ impl<'a> DcpReading<'a> {
                 })?;
                 let span = match self.span(info) {
                     Ok(span) => span,
-                    Err(reason @ MissingReason::Absent(_)) => {
+                    Err(reason @ (MissingReason::Absent(_) | MissingReason::Cut(..))) => {
                         absent.get_or_insert(reason);
                         continue;
                     }
@@ -381,14 +408,17 @@ impl<'a> DcpReading<'a> {
         let path = format!("{}{name}", self.folder);
         let file =
             self.by_name.get(&*path).filter(|id| !not_a_checkpoint::is_pointer(self.files, **id));
-        let file = file.ok_or(MissingReason::Absent(path))?;
+        let Some(file) = file else { return Err(MissingReason::Absent(path)) };
         let len = self.files.len(*file);
         match info.offset.checked_add(info.len) {
             Some(end) if end <= len => Ok(Span { file: *file, offset: info.offset, len: info.len }),
-            _ => Err(MissingReason::Broken(format!(
-                "{name} ends at byte {len}, before the end of what should be in it; compare its \
-                 size with the original"
-            ))),
+            _ => {
+                let reason = format!(
+                    "{name} ends at byte {len}, before the end of what should be in it; compare \
+                     its size with the original"
+                );
+                Err(MissingReason::Cut(path, reason))
+            }
         }
     }
 
@@ -400,6 +430,10 @@ impl<'a> DcpReading<'a> {
                 self.files.note_missed(&file);
                 *self.absent.entry(file).or_default() += 1;
                 text.into()
+            }
+            MissingReason::Cut(file, reason) => {
+                self.cut.insert(file);
+                self.problem(name, MissingReason::Broken(reason))
             }
             MissingReason::Broken(reason) => {
                 let text = reason.as_str().into();
@@ -443,14 +477,19 @@ impl<'a> DcpReading<'a> {
         let ranks: HashSet<u64> =
             files.iter().filter_map(|file| rank_in(base(&file.to_lossy()))).collect();
         let kind = if self.is_megatron { "Megatron torch_dist" } else { "DCP" };
-        let absent: Vec<&str> = self.absent.keys().map(String::as_str).collect();
+        let absent: Vec<&String> = self.absent.keys().chain(&self.cut).collect();
+        let is_there = |name: &&String| self.files.find(name).is_some();
+        let (is, are) = match absent.iter().filter(|name| is_there(name)).count() {
+            0 => ("is missing", "are missing"),
+            there if there < absent.len() => ("is missing", "are missing or damaged"),
+            _ if self.absent.is_empty() => ("is cut short", "are cut short"),
+            _ => ("can't be read", "can't be read"),
+        };
         let missing = match (self.incomplete, absent.as_slice()) {
             (0, _) => String::new(),
             (count, []) => format!(", {count} incomplete"),
-            (count, [one]) => format!(", {count} incomplete: {one} is missing"),
-            (count, more) => {
-                format!(", {count} incomplete: {} files are missing", more.len())
-            }
+            (count, [one]) => format!(", {count} incomplete: {one} {is}"),
+            (count, more) => format!(", {count} incomplete: {} files {are}", more.len()),
         };
         let (ranks, tensors) =
             (counted(ranks.len() as u64, "rank"), counted(self.tensors, "tensor"));
@@ -458,23 +497,33 @@ impl<'a> DcpReading<'a> {
     }
 
     fn finish(self) -> Vec<Finding> {
-        let Self { mut findings, absent, broken, .. } = self;
+        let Self { mut findings, absent, broken, unread, files, .. } = self;
+        findings.extend(unread.findings(files));
         if !absent.is_empty() {
             let things: u64 = absent.values().sum();
             let count = absent.len();
             let names: Vec<String> = absent.into_keys().collect();
             let shown = names.iter().take(5).map(String::as_str).collect::<Vec<_>>().join(", ");
             let more = if count > 5 { " and more" } else { "" };
+            let are = match names.iter().any(|name| files.find(name).is_some()) {
+                false if count == 1 => "is missing",
+                false => "are missing",
+                true if count == 1 => "can't be read",
+                true => "are missing or can't be read",
+            };
             let title = match count {
-                1 => format!("The file {shown} is missing"),
-                _ => format!("{count} files are missing: {shown}{more}"),
+                1 => format!("The file {shown} {are}"),
+                _ => format!("{count} files {are}: {shown}{more}"),
+            };
+            let detail = match names.iter().all(|name| is_own(name)) {
+                true => "Where the pieces of its rank are is not known.".to_owned(),
+                false => {
+                    format!("{things} tensors and values, or chunks of them, were stored there.")
+                }
             };
             findings.push(
                 Finding::new(Grade::Damage, title)
-                    .detail(format!(
-                        "{things} tensors and values, or chunks of them, were stored \
-                                     there."
-                    ))
+                    .detail(detail)
                     .advice("Open the whole folder of the checkpoint.")
                     .missing(names),
             );
@@ -487,6 +536,8 @@ impl<'a> DcpReading<'a> {
 enum MissingReason {
     /// Its file is not in the set.
     Absent(String),
+    /// Its file ends before it; with the reason.
+    Cut(String, String),
     Broken(String),
 }
 
@@ -496,111 +547,4 @@ fn unread(class: &str, reason: Text) -> Value {
         Global::new("torch.distributed.checkpoint.metadata", class),
         Some(format!("<missing: {reason}>").into()),
     )))
-}
-
-/// Returns the pieces of a tensor that Megatron stored flattened: of shape `[X/x, Y/y, x*y]` for
-/// `[X, Y]`, a grid of local tensors, each a row of its elements
-/// (`megatron/core/dist_checkpointing/strategies/torch.py` of 0.12, `nd_flattened_tensor`).
-fn unflattened(
-    stored: &[u64],
-    whole: &[u64],
-    dtype: &DType,
-    pieces: Vec<Piece>,
-) -> Result<Vec<Piece>, String> {
-    let unclear = || format!("its shape {whole:?} does not fit the stored shape {stored:?}");
-    let Some((flat, grid)) = stored.split_last().filter(|(_, grid)| grid.len() == whole.len())
-    else {
-        return Err(unclear());
-    };
-    let local: Option<Vec<u64>> = whole
-        .iter()
-        .zip(grid)
-        .map(|(len, count)| len.checked_div(*count).filter(|part| part * count == *len))
-        .collect();
-    let local = local.filter(|local| numel(local) == Some(*flat)).ok_or_else(unclear)?;
-    let mut cells: BTreeMap<Vec<u64>, Vec<Piece>> = BTreeMap::new();
-    for piece in pieces {
-        let Some((start, cell)) = piece.at.split_last() else { return Err(unclear()) };
-        let fits = piece.shape.len() == stored.len()
-            && piece.shape.iter().rev().skip(1).all(|len| *len == 1)
-            && cell.iter().zip(grid).all(|(at, count)| at < count)
-            && start.checked_add(piece.shape[grid.len()]).is_some_and(|end| end <= *flat);
-        if !fits {
-            return Err(unclear());
-        }
-        cells.entry(cell.to_vec()).or_default().push(piece);
-    }
-    let mut found = Vec::with_capacity(cells.len());
-    for (cell, mut pieces) in cells {
-        order::by_key(&mut pieces, |piece| piece.at[grid.len()]);
-        let (mut joined, mut end, mut file) = (FlatTensor::default(), 0, FileId(0));
-        for piece in pieces {
-            let (start, len) = (piece.at[grid.len()], piece.shape[grid.len()]);
-            if start != end {
-                return Err(format!(
-                    "its elements {end} to {start} of part {cell:?} are not there"
-                ));
-            }
-            (end, file) = (start + len, piece.file);
-            let part = Tensor::new(dtype.clone(), vec![len], piece.layout);
-            joined.push(&part, 0, len).then_some(()).ok_or_else(unclear)?;
-        }
-        let layout = joined.layout(&local, dtype.itemsize());
-        let layout =
-            layout.ok_or_else(|| format!("part {cell:?} of it has only {end} elements"))?;
-        let at = cell.iter().zip(&local).map(|(at, len)| at * len).collect();
-        found.push(Piece { at, shape: local.clone(), file, layout });
-    }
-    Ok(found)
-}
-
-/// Finds the elements of a chunk in its archive, a tensor saved on its own.
-#[derive(Debug)]
-struct ChunkElements {
-    dtype: DType,
-    /// Whether the archive is a stream of Zstandard.
-    zstd: bool,
-    /// The stored shape, if it is another one than that of the chunk.
-    stored: Option<Vec<u64>>,
-}
-
-impl Locate for ChunkElements {
-    fn locate(&self, files: &FileSet, span: Span, shape: &[u64]) -> Result<Layout> {
-        let name = files.name(span.file);
-        let mut builder = Builder::new(files.limits());
-        let shape = self.stored.as_deref().unwrap_or(shape);
-        let part = match self.zstd {
-            true => {
-                let bytes = numel(shape).and_then(|numel| self.dtype.bytes_of(numel));
-                // An archive has some kilobytes besides the data.
-                let most = bytes.unwrap_or(0).saturating_add(1 << 20);
-                let unfolded = Unfolded::read(files, span, most, false)?;
-                let inner = Span { file: span.file, offset: 0, len: unfolded.len() };
-                torch::read::part(Arc::new(unfolded), inner, 0, &mut builder)
-            }
-            false => torch::read::part(files.structure(span.file)?, span, 0, &mut builder),
-        };
-        let (lowered, _) = part.map_err(|error| error.at(span.offset).in_file(name))?;
-        let wrong = |what: String| {
-            Err(Error::damaged(format!("a chunk of a tensor {what}")).at(span.offset).in_file(name))
-        };
-        let tensor = match builder.value(lowered.root) {
-            Some(Value::Tensor(id)) => builder.tensor_mut(*id).cloned(),
-            _ => None,
-        };
-        let Some(tensor) = tensor else { return wrong("is not a tensor".into()) };
-        if tensor.dtype != self.dtype || tensor.shape != shape {
-            return wrong(format!(
-                "is {} of shape {:?}, the metadata says {} of shape {shape:?}",
-                tensor.dtype, tensor.shape, self.dtype
-            ));
-        }
-        if tensor.byte_order == ByteOrder::Big {
-            return Err(Error::unsupported("a chunk of a tensor is big-endian").in_file(name));
-        }
-        if tensor.conjugate || tensor.negate || tensor.quantizer.is_some() {
-            return wrong("is not plain: conjugated, negated or quantised".into());
-        }
-        Ok(if self.zstd { folded(tensor.layout, span) } else { tensor.layout })
-    }
 }

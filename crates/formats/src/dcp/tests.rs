@@ -9,7 +9,9 @@ use statelens_checkpoint::{
     Unwatched,
 };
 
-use crate::joined::tests::fixtures::{folder as sharded, open_only, survive_damage, texts};
+use crate::joined::tests::fixtures::{
+    damaged, file_counts_as_missing, folder as sharded, missing, open_only, survive_damage, texts,
+};
 use crate::torch::tests::{compare, differences_of, fixtures};
 
 /// Returns the files in a folder of the fixtures that `keep` accepts, with `prefix` before their
@@ -33,8 +35,9 @@ fn open(files: FileSet) -> Result<Checkpoint> {
     crate::open(files, &Limits::default(), &mut Unwatched)
 }
 
-/// The library drops the names of dicts without values when saving.
-const FOLDERS: [&str; 2] = ["dcp_single", "dcp_ranks"];
+/// The library drops the names of dicts without values when saving. Lazily negated and conjugated
+/// tensors, in the last, are stored without the operation.
+const FOLDERS: [&str; 3] = ["dcp_single", "dcp_ranks", "dcp_views"];
 
 #[test]
 fn values_match_torch_for_every_opened_file() {
@@ -133,6 +136,26 @@ fn missing_metadata_of_a_rank_is_named() {
     assert!(text.contains("__0.metadata"), "{text}");
     let lost = checkpoint.tensors().iter();
     assert!(lost.filter(|tensor| matches!(tensor.layout, Layout::Missing(_))).count() > 0);
+}
+
+#[test]
+fn damaged_files_of_a_rank_leave_the_others() {
+    for file in ["__0.metadata", "__1.metadata"] {
+        file_counts_as_missing("sharded/dcp_w2_nocoord", file);
+    }
+    let empty = |_: &[u8]| Vec::new();
+    let error = open_only(&damaged("sharded/dcp_w2_nocoord", ".metadata", empty)).unwrap_err();
+    assert!(error.to_string().contains("the file is empty"), "{error}");
+    // Opening reads the offsets and lengths in the metadata, and no item.
+    let name = "sharded/dcp_w4_mesh2";
+    let without = open_only(&sharded(name, |name| name != "__2_0.distcp")).unwrap();
+    let checkpoint = open_only(&damaged(name, "__2_0.distcp", empty)).unwrap();
+    assert_eq!(missing(&checkpoint), missing(&without));
+    assert!(!missing(&checkpoint).is_empty());
+    assert_eq!(checkpoint.partial.len(), without.partial.len());
+    let line = &checkpoint.format.facts[0].1;
+    assert!(line.ends_with("incomplete: __2_0.distcp is cut short"), "{line}");
+    assert!(texts(&checkpoint).contains("__2_0.distcp ends at byte 0"), "{}", texts(&checkpoint));
 }
 
 /// The fixture has all kinds of partitions: rows, columns, a grid.

@@ -12,11 +12,13 @@
 //! | stages 1 and 2 | the flat tensors of all ranks, group by group |
 //! | stage 3 | each parameter from all ranks |
 //! | universal checkpoints | the files of each parameter |
-//! | further tensor-parallel ranks, experts, pipeline layers | named, not joined |
+//! | experts | those of all ranks |
+//! | further tensor-parallel ranks, pipeline layers, layers of `AutoEP` | named, not joined |
 //!
 //! The optimizer's moments under the names of their parameters, the 16-bit weights (`module`) and
 //! the client's state are further states: they are listed, and written only if they are selected.
 
+mod experts;
 mod flat;
 mod names;
 mod read;
@@ -43,7 +45,12 @@ pub(crate) static FORMAT: Format = Format {
     },
     score: |probe| {
         let is_ours = names::StatesName::parse(probe.name()).is_some();
-        if is_ours && probe.head().starts_with(ZIP) { Score::Member } else { Score::No }
+        match is_ours {
+            true if probe.head().starts_with(ZIP) => Score::Member,
+            // The reader reports its fault, and joins the other ranks.
+            true => Score::Named,
+            false => Score::No,
+        }
     },
     open: read::read,
     ..Format::named(&["deepspeed"], "DeepSpeed")

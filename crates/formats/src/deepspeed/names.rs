@@ -48,8 +48,10 @@ pub(super) struct Members {
     pub(super) models: BTreeMap<u64, FileId>,
     /// The files with the optimizer's states, by data-parallel rank.
     pub(super) optims: BTreeMap<u64, FileId>,
-    /// The names of files of further tensor-parallel ranks, of experts and of pipeline layers, which
-    /// are not joined.
+    /// The files of experts, by layer and number.
+    pub(super) experts: BTreeMap<(u64, u64), FileId>,
+    /// The names of files of further tensor-parallel ranks and of pipeline layers, which are not
+    /// joined.
     pub(super) others: Vec<String>,
 }
 
@@ -65,12 +67,50 @@ impl Members {
                     of.insert(rank.unwrap_or(0), id);
                 }
                 Some(_) => found.others.push(name.to_owned()),
-                None if is_layer(base(name)) => found.others.push(name.to_owned()),
-                None => {}
+                None => match ExpertName::parse(base(name)) {
+                    Some(ExpertName { layer, expert, tensor_rank: 0 }) => {
+                        found.experts.insert((layer, expert), id);
+                    }
+                    None if !is_layer(base(name)) => {}
+                    _ => found.others.push(name.to_owned()),
+                },
             }
+        }
+        if !found.others.is_empty() {
+            // Of a tensor-parallel expert, these are parts.
+            found.leave_experts(files);
         }
         order::natural(&mut found.others);
         found
+    }
+
+    /// Counts the files of experts among those that are not joined.
+    pub(super) fn leave_experts(&mut self, files: &FileSet) {
+        let experts = std::mem::take(&mut self.experts).into_values();
+        self.others.extend(experts.map(|id| files.name(id).to_owned()));
+    }
+}
+
+/// The numbers in the name of an expert's file, `layer_3_expert_7_mp_rank_00_model_states.pt`
+/// (`_get_expert_ckpt_name`).
+struct ExpertName {
+    /// Counts the layers with experts.
+    layer: u64,
+    expert: u64,
+    tensor_rank: u64,
+}
+
+impl ExpertName {
+    fn parse(base: &str) -> Option<Self> {
+        let (layer, rest) = base.strip_prefix("layer_")?.split_once("_expert_")?;
+        let (expert, rest) = rest.split_once("_mp_rank_")?;
+        let tensor_rank = rest.strip_suffix("_model_states.pt")?;
+        let number = |text: &str| text.parse().ok();
+        Some(Self {
+            layer: number(layer)?,
+            expert: number(expert)?,
+            tensor_rank: number(tensor_rank)?,
+        })
     }
 }
 

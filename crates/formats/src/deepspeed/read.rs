@@ -8,8 +8,9 @@ use statelens_checkpoint::{
 };
 
 use super::names::Members;
-use super::reading::{MODULE, OPTIMIZER, Reading, dict};
+use super::reading::{Entries, MODULE, OPTIMIZER, Reading, dict};
 use super::universal;
+use crate::joined::UnreadFiles;
 
 /// The state with everything else in the model's states.
 const CLIENT: &str = "client_state";
@@ -31,7 +32,7 @@ pub(crate) fn read(
     progress: &mut dyn Progress,
 ) -> Result<Checkpoint> {
     let main = files.main()?;
-    let members = Members::of(&files, main);
+    let mut members = Members::of(&files, main);
     let Some(model) = members.models.values().next().copied() else {
         return Err(Error::unsupported(
             "these are states of an optimizer of DeepSpeed, and the file with the names of the \
@@ -49,11 +50,26 @@ pub(crate) fn read(
         builder: Builder::new(&limits.fitted(size)),
         storages: 0,
         findings: Vec::new(),
+        unread: UnreadFiles::default(),
         partial: HashMap::new(),
         entries: Vec::new(),
         tensors: 0,
     };
-    let states = reading.load(model, progress)?;
+    // The model's states of all ranks have the same names.
+    let mut states = None;
+    for id in members.models.values() {
+        states = states.or(reading.load(*id, progress)?);
+        if states.is_some() {
+            break;
+        }
+    }
+    let Some(states) = states else {
+        let error = reading.unread.first().cloned();
+        return Err(error.unwrap_or_else(|| Error::damaged("there is no file of the model")));
+    };
+    if reading.get(states, "ds_autoep_layers").is_some() {
+        members.leave_experts(&files);
+    }
     if reading.get(states, MODULE).is_none() && reading.get(states, "param_shapes").is_none() {
         return Err(Error::unsupported(
             "this is not a checkpoint of DeepSpeed: it has no `module`",
@@ -63,14 +79,16 @@ pub(crate) fn read(
     }
     reading.others(&members);
     let parameters = universal::find(&files, main);
+    let experts = reading.experts(&members.experts, progress)?;
     let line = if !parameters.is_empty() {
         universal::read(&mut reading, states, &parameters, progress)?
     } else if reading.shapes(states).is_empty() {
-        reading.unsharded(states)?
-    } else if members.optims.is_empty() {
-        reading.only_module(states)?
+        reading.unsharded(states, experts)?
     } else {
-        reading.zero(states, &members, progress)?
+        match reading.zero(states, &members, &experts, progress)? {
+            Some(line) => line,
+            None => reading.only_module(states, experts)?,
+        }
     };
     reading.client(states)?;
     reading.finish(line, &members)
@@ -88,19 +106,17 @@ impl Reading<'_> {
         };
         let finding = Finding::new(Grade::Damage, title)
             .detail(
-                "They hold experts, layers of a pipeline, or the parts of other tensor-parallel \
-                 ranks (`mp_rank_01`). Nothing in them says along which dimension a tensor was cut. \
-                 The part of the first rank is shown.",
+                "They hold layers of a pipeline, the parts of other tensor-parallel ranks \
+                 (`mp_rank_01`), or experts of such a run. Nothing in them says along which \
+                 dimension a tensor was cut. The part of the first rank is shown.",
             )
             .advice("Open each by its name. Megatron's and DeepSpeed's own scripts join them.");
         self.findings.push(finding);
     }
 
-    /// Stage 0: the model's states have the weights.
-    fn unsharded(&mut self, states: ValueId) -> Result<String> {
-        if let Some(module) = self.get(states, MODULE) {
-            self.entries = self.dict(module).to_vec();
-        }
+    /// Stage 0: the model's states have the weights, and the files of experts have theirs.
+    fn unsharded(&mut self, states: ValueId, experts: Entries) -> Result<String> {
+        self.entries = self.module(states, experts);
         self.tensors = self.entries.len() as u64;
         if let Some(optimizer) = self.get(states, OPTIMIZER) {
             self.further(OPTIMIZER, optimizer);
@@ -109,7 +125,7 @@ impl Reading<'_> {
     }
 
     /// ZeRO without the files of the optimizer: only the 16-bit weights are there.
-    fn only_module(&mut self, states: ValueId) -> Result<String> {
+    fn only_module(&mut self, states: ValueId, experts: Entries) -> Result<String> {
         self.findings.push(
             Finding::new(Grade::Warning, "The float32 weights are not here")
                 .detail(
@@ -118,14 +134,14 @@ impl Reading<'_> {
                 )
                 .advice("Put the files of all ranks into one folder, and open that."),
         );
-        let entries = self.get(states, MODULE).map(|module| self.dict(module).to_vec());
+        let entries = self.module(states, experts);
         let shapes: HashMap<String, Vec<u64>> = self
             .shapes(states)
             .into_iter()
             .flatten()
             .map(|(name, shape)| (name.to_lossy().into_owned(), shape))
             .collect();
-        for (key, id) in entries.unwrap_or_default() {
+        for (key, id) in entries {
             let is_empty = self.tensor(id).is_some_and(|tensor| tensor.shape == [0]);
             let known = shapes.get(&key.to_string()).filter(|_| is_empty);
             match known {
@@ -157,7 +173,8 @@ impl Reading<'_> {
 
     fn finish(mut self, line: String, members: &Members) -> Result<Checkpoint> {
         let root = self.builder.push(dict(self.entries))?;
-        let count = members.models.len() + members.optims.len();
+        let count = members.models.len() + members.optims.len() + members.experts.len();
+        self.findings.extend(self.unread.findings(self.files));
         let format = FormatInfo {
             id: "deepspeed",
             name: "DeepSpeed",

@@ -7,7 +7,7 @@ use statelens_checkpoint::{
     Span, Tensor, Text, Value, ValueId, in_order,
 };
 
-use crate::joined;
+use crate::joined::{self, UnreadFiles};
 use crate::paths::folder;
 use crate::torch;
 
@@ -16,8 +16,14 @@ pub(super) const OPTIMIZER: &str = "optimizer";
 /// The state with the 16-bit weights.
 pub(super) const MODULE: &str = "module";
 
-/// The names and shapes of parameters, for each group of the optimizer.
-pub(super) type Groups = Vec<Vec<(Text, Vec<u64>)>>;
+/// The names and shapes of parameters.
+pub(super) type Shapes = Vec<(Text, Vec<u64>)>;
+
+/// Those of each group of the optimizer.
+pub(super) type Groups = Vec<Shapes>;
+
+/// Entries of a dict.
+pub(super) type Entries = Vec<(DictKey, ValueId)>;
 
 pub(super) struct Reading<'a> {
     pub(super) files: &'a FileSet,
@@ -25,25 +31,24 @@ pub(super) struct Reading<'a> {
     /// The number of storages so far.
     pub(super) storages: u32,
     pub(super) findings: Vec<Finding>,
+    pub(super) unread: UnreadFiles,
     /// The pieces of incomplete tensors, by key.
     pub(super) partial: HashMap<Text, Layout>,
     /// The entries of the root.
-    pub(super) entries: Vec<(DictKey, ValueId)>,
+    pub(super) entries: Entries,
     /// The number of tensors of the model.
     pub(super) tensors: u64,
 }
 
 impl Reading<'_> {
-    /// Adds the content of a file of `torch.save`, and returns its root.
-    pub(super) fn load(&mut self, file: FileId, progress: &mut dyn Progress) -> Result<ValueId> {
-        progress.check(0, 0)?;
-        let source = self.files.structure(file)?;
-        let span = Span { file, offset: 0, len: self.files.len(file) };
-        let opened = torch::read::part(source, span, self.storages, &mut self.builder);
-        let (lowered, storages) = opened.map_err(|error| error.in_file(self.files.name(file)))?;
-        self.storages = self.storages.saturating_add(storages);
-        self.notice(lowered.findings);
-        Ok(lowered.root)
+    /// Adds the content of a file of `torch.save`, and returns its root. `None` if it can't be read,
+    /// which is recorded.
+    pub(super) fn load(
+        &mut self,
+        file: FileId,
+        progress: &mut dyn Progress,
+    ) -> Result<Option<ValueId>> {
+        Ok(self.load_all(&[file], progress)?.pop().flatten())
     }
 
     /// Adds the content of several files, as [`Reading::load`] does, and returns their roots. Opens
@@ -52,22 +57,31 @@ impl Reading<'_> {
         &mut self,
         ids: &[FileId],
         progress: &mut dyn Progress,
-    ) -> Result<Vec<ValueId>> {
+    ) -> Result<Vec<Option<ValueId>>> {
         let (files, limits) = (self.files, self.builder.limits().clone());
         let open = |at: usize, progress: &mut dyn Progress| {
             progress.check(at as u64, ids.len() as u64)?;
             let (file, mut builder) = (ids[at], Builder::new(&limits));
             let span = Span { file, offset: 0, len: files.len(file) };
             let opened = torch::read::part(files.structure(file)?, span, 0, &mut builder);
-            let (lowered, storages) = opened.map_err(|error| error.in_file(files.name(file)))?;
-            let format = FormatInfo::default();
-            let part = builder.finish(lowered.root, format, files.clone(), lowered.findings)?;
-            Ok((part, storages))
+            let opened = opened.and_then(|(lowered, storages)| {
+                let (format, findings) = (FormatInfo::default(), lowered.findings);
+                Ok((builder.finish(lowered.root, format, files.clone(), findings)?, storages))
+            });
+            joined::of_content(files, file, opened)
         };
         let mut roots = Vec::with_capacity(ids.len());
-        in_order(files.workers(), ids.len(), progress, open, |_, (mut part, storages)| {
+        in_order(files.workers(), ids.len(), progress, open, |at, opened| {
+            let (mut part, storages) = match opened {
+                Ok(opened) => opened,
+                Err(error) => {
+                    self.unread.add(ids[at], error);
+                    roots.push(None);
+                    return Ok(());
+                }
+            };
             self.notice(std::mem::take(&mut part.findings));
-            roots.push(self.builder.absorb_from(part, self.storages)?);
+            roots.push(Some(self.builder.absorb_from(part, self.storages)?));
             self.storages = self.storages.saturating_add(storages);
             Ok(())
         })?;
@@ -132,7 +146,7 @@ impl Reading<'_> {
     }
 
     /// Reads a dict of names and shapes.
-    pub(super) fn sizes(&self, id: ValueId) -> Vec<(Text, Vec<u64>)> {
+    pub(super) fn sizes(&self, id: ValueId) -> Shapes {
         let size = |(key, id): &(DictKey, ValueId)| {
             let DictKey::Str(name) = key else { return None };
             let shape: Option<Vec<u64>> = self.items(*id).iter().map(|id| self.int(*id)).collect();
@@ -168,7 +182,7 @@ impl Reading<'_> {
     }
 }
 
-pub(super) fn dict(entries: Vec<(DictKey, ValueId)>) -> Value {
+pub(super) fn dict(entries: Entries) -> Value {
     Value::Dict(Dict { entries, ..Dict::default() })
 }
 

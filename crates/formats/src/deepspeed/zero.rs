@@ -8,10 +8,11 @@ use statelens_checkpoint::{
     Text, Value, ValueId, counted, listed, numel,
 };
 
+use super::experts::LocalExperts;
 use super::flat::{Flats, PartialFlat, RankFlat};
 use super::names::Members;
-use super::reading::{Groups, MODULE, OPTIMIZER, Reading, dict};
-use crate::joined::{self, FlatTensor, Joining};
+use super::reading::{Entries, Groups, MODULE, OPTIMIZER, Reading, Shapes, dict};
+use crate::joined::{self, FlatTensor, Joining, UnreadFiles};
 
 /// The maximum number of ranks.
 const MAX_RANKS: u64 = 1 << 13;
@@ -27,29 +28,51 @@ struct RankState {
 
 /// How flat tensors are cut into parameters.
 struct Cutting<'a> {
-    groups: &'a Groups,
+    /// Those with parts of their own: with stage 3 all groups, else each group, and each again for the
+    /// experts of further ranks.
+    sets: Vec<FlatSet>,
     ranks: &'a [RankState],
-    world: u64,
     stage_3: bool,
 }
 
+/// Groups whose flat tensors some ranks divide among them.
+struct FlatSet {
+    /// The numbers of the groups, with the names and shapes of their parameters.
+    groups: Vec<(usize, Shapes)>,
+    /// The ranks, in the order of their parts.
+    ranks: Vec<u64>,
+}
+
+impl Cutting<'_> {
+    /// Returns the states of a rank.
+    fn state(&self, rank: u64) -> Option<&RankState> {
+        let at = self.ranks.binary_search_by_key(&rank, |state| state.rank).ok()?;
+        self.ranks.get(at)
+    }
+}
+
 impl Reading<'_> {
-    /// Adds the parameters and the optimizer's moments. Returns the line about the checkpoint.
+    /// Adds the parameters and the optimizer's moments. Returns the line about the checkpoint, or
+    /// `None` if no file of the optimizer can be read. `experts` are the weights in the files of
+    /// experts.
     pub(super) fn zero(
         &mut self,
         states: ValueId,
         members: &Members,
+        experts: &Entries,
         progress: &mut dyn Progress,
-    ) -> Result<String> {
+    ) -> Result<Option<String>> {
         let mut ranks = Vec::new();
         let mut world = 0u64;
         let mut stated: Option<(u64, FileId)> = None;
         let optims: Vec<FileId> = members.optims.values().copied().collect();
         let roots = self.load_all(&optims, progress)?;
         for ((rank, file), root) in members.optims.iter().zip(roots) {
+            let Some(root) = root else { continue };
             let Some(inner) = self.get(root, "optimizer_state_dict") else {
-                return Err(Error::damaged("the file has no `optimizer_state_dict`")
-                    .in_file(self.files.name(*file)));
+                let error = Error::damaged("the file has no `optimizer_state_dict`");
+                self.unread.add(*file, error.in_file(self.files.name(*file)));
+                continue;
             };
             let count = self.partitions(inner);
             match (stated, count) {
@@ -68,6 +91,9 @@ impl Reading<'_> {
             }
             ranks.push(RankState { rank: *rank, inner });
         }
+        if ranks.is_empty() {
+            return Ok(None);
+        }
         world = world.max(stated.map_or(0, |(count, _)| count));
         let last = members.optims.keys().last().map_or(0, |last| last + 1);
         if world > 0 && last > world {
@@ -85,12 +111,22 @@ impl Reading<'_> {
         }
         let world = world.max(if world == 0 { last } else { 0 }).clamp(1, MAX_RANKS);
         let stage_3 = ranks.iter().any(|rank| self.get(rank.inner, "fp32_flat_groups").is_some());
-        let without = |files: &BTreeMap<u64, FileId>| -> BTreeSet<u64> {
-            (0..world).filter(|rank| !files.contains_key(rank)).collect()
-        };
         // With stage 3, the file of each rank's model has its part of frozen parameters.
-        let of_models = if stage_3 { without(&members.models) } else { BTreeSet::new() };
-        let of_optims = without(&members.optims);
+        let frozen = self.get(states, "frozen_param_shapes").map(|shapes| self.sizes(shapes));
+        let frozen = frozen.filter(|shapes| !shapes.is_empty());
+        let models = match stage_3 && frozen.is_some() {
+            true => self.models(states, members, progress)?,
+            false => vec![(0, states)],
+        };
+        let without = |files: &BTreeMap<u64, FileId>, unread: &UnreadFiles| -> BTreeSet<u64> {
+            let is_read = |rank: &u64| files.get(rank).is_some_and(|id| !unread.has(*id));
+            (0..world).filter(|rank| !is_read(rank)).collect()
+        };
+        let of_models = match stage_3 {
+            true => without(&members.models, &self.unread),
+            false => BTreeSet::new(),
+        };
+        let of_optims = without(&members.optims, &self.unread);
         let absent: BTreeSet<u64> = of_optims.union(&of_models).copied().collect();
         let mut missing = joined::ranks(&absent);
         if !missing.is_empty() {
@@ -103,13 +139,17 @@ impl Reading<'_> {
         let groups = self.shapes(states);
         Limits::check("groups of parameters", groups.len() as u64, MAX_GROUPS)?;
         self.buffers(states)?;
-        self.frozen(states, members, stage_3, world, &mut joining, progress)?;
-        let cut = Cutting { groups: &groups, ranks: &ranks, world, stage_3 };
+        self.frozen(frozen.unwrap_or_default(), &models, stage_3, world, &mut joining)?;
+        let sets = self.sets(groups, &ranks, world, stage_3, self.data_before_experts(states));
+        let cut = Cutting { sets, ranks: &ranks, stage_3 };
         self.weights(&cut, &mut joining)?;
+        self.lone_experts(experts)?;
         self.shared(states)?;
         self.tensors = self.entries.len() as u64;
         self.moments(&cut, &mut joining)?;
-        if let Some(module) = self.get(states, MODULE).filter(|_| !stage_3) {
+        if !stage_3 && self.get(states, MODULE).is_some() {
+            let module = self.module(states, experts.clone());
+            let module = self.builder.push(dict(module))?;
             self.further(MODULE, module);
         }
         let stage = if stage_3 { "stage 3" } else { "stages 1 and 2" };
@@ -117,7 +157,65 @@ impl Reading<'_> {
         let summary = joining.summary();
         self.findings.extend(joining.findings());
         self.partial = joining.partial();
-        Ok(format!("{line}, {}{summary}", counted(self.tensors, "tensor")))
+        Ok(Some(format!("{line}, {}{summary}", counted(self.tensors, "tensor"))))
+    }
+
+    /// Returns the model's states of all ranks. Those of the first file that can be read are `states`.
+    fn models(
+        &mut self,
+        states: ValueId,
+        members: &Members,
+        progress: &mut dyn Progress,
+    ) -> Result<Vec<(u64, ValueId)>> {
+        let there: Vec<(u64, FileId)> = members
+            .models
+            .iter()
+            .filter(|(_, id)| !self.unread.has(**id))
+            .map(|(rank, id)| (*rank, *id))
+            .collect();
+        let Some(((first, _), others)) = there.split_first() else { return Ok(Vec::new()) };
+        let ids: Vec<FileId> = others.iter().map(|(_, id)| *id).collect();
+        let roots = self.load_all(&ids, progress)?;
+        let others = others.iter().zip(roots).filter_map(|((rank, _), root)| Some((*rank, root?)));
+        Ok([(*first, states)].into_iter().chain(others).collect())
+    }
+
+    /// Returns the groups with the ranks that divide them. A group of experts is repeated for each
+    /// part of the ranks with other experts; without the known names, only that of the first rank is
+    /// there.
+    fn sets(
+        &self,
+        groups: Groups,
+        ranks: &[RankState],
+        world: u64,
+        stage_3: bool,
+        data_first: bool,
+    ) -> Vec<FlatSet> {
+        if stage_3 {
+            let groups = groups.into_iter().enumerate().collect();
+            return vec![FlatSet { groups, ranks: (0..world).collect() }];
+        }
+        let local = LocalExperts::of(groups.iter().flatten().map(|(name, _)| name));
+        let mut sets = Vec::new();
+        for (number, shapes) in groups.into_iter().enumerate() {
+            let parts = self.expert_parts(ranks, world, number);
+            for part in 0..parts {
+                let named: Option<Shapes> = match part {
+                    0 => Some(shapes.clone()),
+                    _ => shapes
+                        .iter()
+                        .map(|(name, shape)| Some((local.global(name, part)?, shape.clone())))
+                        .collect(),
+                };
+                let share = world / parts;
+                let ranks = match data_first {
+                    true => (part * share..(part + 1) * share).collect(),
+                    false => (part..world).step_by(parts as usize).collect(),
+                };
+                sets.extend(named.map(|named| FlatSet { groups: vec![(number, named)], ranks }));
+            }
+        }
+        sets
     }
 
     /// Returns the number of ranks that a file states: a number, or one for each group.
@@ -173,35 +271,21 @@ impl Reading<'_> {
         Ok(())
     }
 
-    /// Adds the frozen parameters, in the dtype that they have. With stage 3, every rank has a
-    /// fragment.
+    /// Adds the frozen parameters, in the dtype that they have. With stage 3, every rank's `models` has
+    /// a fragment.
     fn frozen(
         &mut self,
-        states: ValueId,
-        members: &Members,
+        shapes: Shapes,
+        models: &[(u64, ValueId)],
         stage_3: bool,
         world: u64,
         joining: &mut Joining<'_>,
-        progress: &mut dyn Progress,
     ) -> Result<()> {
-        let Some(shapes) = self.get(states, "frozen_param_shapes") else { return Ok(()) };
-        let shapes = self.sizes(shapes);
-        if shapes.is_empty() {
-            return Ok(());
-        }
-        let mut all = vec![states];
-        let mut numbers = vec![members.models.keys().next().copied().unwrap_or(0)];
-        if stage_3 {
-            let others: Vec<FileId> = members.models.values().skip(1).copied().collect();
-            all.extend(self.load_all(&others, progress)?);
-            numbers.extend(members.models.keys().skip(1));
-        }
         for (name, shape) in shapes {
             let key = name.to_lossy().into_owned();
-            let fragments: BTreeMap<u64, Tensor> = all
+            let fragments: BTreeMap<u64, Tensor> = models
                 .iter()
-                .zip(&numbers)
-                .filter_map(|(states, rank)| {
+                .filter_map(|(rank, states)| {
                     let fragments = self.get(*states, "frozen_param_fragments")?;
                     Some((*rank, self.tensor(self.get(fragments, &key)?)?.clone()))
                 })
@@ -269,26 +353,21 @@ impl Reading<'_> {
         Ok(())
     }
 
-    /// Returns the flat tensors: for stages 1 and 2 one set for each group, for stage 3 one set.
-    /// `find` returns the tensor of a rank and a group.
+    /// Returns the flat tensors of each set. `find` returns the tensor of a rank and a group.
     fn flats(
         &self,
         cut: &Cutting<'_>,
         find: impl Fn(&Self, &RankState, usize) -> Option<ValueId>,
     ) -> Vec<Flats> {
-        let groups = cut.groups.len();
-        let sets = if cut.stage_3 { 1 } else { groups };
-        let of = |set: usize| {
-            let inside = if cut.stage_3 { 0..groups } else { set..set + 1 };
-            let rank = |rank: u64| {
-                let at = cut.ranks.binary_search_by_key(&rank, |state| state.rank).ok()?;
-                let state = &cut.ranks[at];
+        let of = |set: &FlatSet| {
+            let rank = |rank: &u64| {
+                let state = cut.state(*rank)?;
                 let mut flat = RankFlat::default();
-                for group in inside.clone() {
-                    flat.push(self.tensor(find(self, state, group)?)?).then_some(())?;
+                for (group, _) in &set.groups {
+                    flat.push(self.tensor(find(self, state, *group)?)?).then_some(())?;
                 }
                 // Some releases merge the groups of stage 3 in fewer or more flat tensors.
-                let mut group = groups;
+                let mut group = set.groups.len();
                 while cut.stage_3
                     && let Some(more) = find(self, state, group)
                 {
@@ -297,30 +376,40 @@ impl Reading<'_> {
                 }
                 Some(flat)
             };
-            Flats::new((0..cut.world).map(rank).collect())
+            Flats::new(set.ranks.iter().map(rank).collect())
         };
-        (0..sets).map(of).collect()
+        cut.sets.iter().map(of).collect()
+    }
+
+    /// Returns the number of ranks with different experts of a group, 1 for other parameters:
+    /// `partition_count` has the number of parts of its flat tensor.
+    fn expert_parts(&self, ranks: &[RankState], world: u64, group: usize) -> u64 {
+        let counts = ranks.first().and_then(|rank| self.get(rank.inner, "partition_count"));
+        let parts = counts.and_then(|counts| self.int(*self.items(counts).get(group)?));
+        let whole = parts.filter(|parts| *parts > 0 && world.is_multiple_of(*parts));
+        whole.map_or(1, |parts| world / parts)
     }
 
     /// Compares the number of elements with the shapes, as `zero_to_fp32.py` does.
     fn check(&mut self, cut: &Cutting<'_>, flats: &[Flats]) {
-        for (set, flats) in flats.iter().enumerate() {
+        for (set, flats) in cut.sets.iter().zip(flats) {
             if !flats.are_complete() {
                 continue;
             }
-            let groups = if cut.stage_3 { cut.groups } else { &cut.groups[set..=set] };
-            let numels = groups.iter().flatten().map(|(_, shape)| numel(shape).unwrap_or(0));
+            let world = set.ranks.len() as u64;
+            let numels = set.groups.iter().flat_map(|(_, shapes)| shapes);
+            let numels = numels.map(|(_, shape)| numel(shape).unwrap_or(0));
             let (wanted, unit) = match cut.stage_3 {
-                true => (numels.map(|numel| numel.div_ceil(cut.world)).sum::<u64>() * cut.world, 1),
-                false => (
-                    numels.sum::<u64>() + self.paddings(cut, set).iter().sum::<u64>(),
-                    2 * cut.world,
-                ),
+                true => (numels.map(|numel| numel.div_ceil(world)).sum::<u64>() * world, 1),
+                false => {
+                    (numels.sum::<u64>() + self.paddings(cut, set).iter().sum::<u64>(), 2 * world)
+                }
             };
             let there = flats.numel();
             if wanted.next_multiple_of(unit) != there.next_multiple_of(unit) {
+                let number = set.groups.first().map_or(0, |(number, _)| *number);
                 let title = format!(
-                    "The ranks hold {there} numbers of group {set}, and its shapes need {wanted}"
+                    "The ranks hold {there} numbers of group {number}, and its shapes need {wanted}"
                 );
                 self.findings.push(
                     Finding::new(Grade::Damage, title)
@@ -331,11 +420,14 @@ impl Reading<'_> {
         }
     }
 
-    /// Returns the padding after each parameter of a group, where the file states it.
-    fn paddings(&self, cut: &Cutting<'_>, group: usize) -> Vec<u64> {
-        let first = cut.ranks.first();
+    /// Returns the padding after each parameter of a set, where the file states it.
+    fn paddings(&self, cut: &Cutting<'_>, set: &FlatSet) -> Vec<u64> {
+        let first = cut.ranks.first().filter(|_| !cut.stage_3);
         let all = first.and_then(|rank| self.get(rank.inner, "param_alignment_paddings"));
-        let of = all.and_then(|all| self.items(all).get(group).copied());
+        let of = all.and_then(|all| {
+            let (group, _) = set.groups.first()?;
+            self.items(all).get(*group).copied()
+        });
         let of = of.map_or(Vec::new(), |of| self.items(of).to_vec());
         of.iter().map(|id| self.int(*id).unwrap_or(0)).collect()
     }
@@ -349,21 +441,16 @@ impl Reading<'_> {
     ) -> Vec<(Text, Tensor)> {
         let mut found = Vec::new();
         let none = Tensor::new(DType::F32, vec![0], Layout::Inline([].into()));
-        let mut start = 0u64;
-        for (group, shapes) in cut.groups.iter().enumerate() {
-            let (flats, paddings) = match cut.stage_3 {
-                true => (&flats[0], Vec::new()),
-                false => {
-                    start = 0;
-                    (&flats[group], self.paddings(cut, group))
-                }
-            };
+        for (set, flats) in cut.sets.iter().zip(flats) {
+            let (paddings, world) = (self.paddings(cut, set), set.ranks.len() as u64);
             let like = flats.first().unwrap_or(&none).clone();
-            for (at, (name, shape)) in shapes.iter().enumerate() {
+            let mut start = 0u64;
+            let shapes = set.groups.iter().flat_map(|(_, shapes)| shapes);
+            for (at, (name, shape)) in shapes.enumerate() {
                 let numel = numel(shape).unwrap_or(0);
                 let flat = match cut.stage_3 {
                     true => {
-                        let part = numel.div_ceil(cut.world);
+                        let part = numel.div_ceil(world);
                         let flat = flats.interleaved(start, part, numel);
                         start = start.saturating_add(part);
                         flat
@@ -375,6 +462,9 @@ impl Reading<'_> {
                         flat
                     }
                 };
+                // The place among the ranks of the set.
+                let rank = |place: u64| set.ranks.get(place as usize).copied().unwrap_or(place);
+                let flat = flat.map_err(|partial| partial.map(|(at, flat)| (rank(at), flat)));
                 let tensor = self.flat(name, flat, &like, shape.clone(), joining);
                 found.push((name.clone(), tensor));
             }
@@ -445,11 +535,13 @@ impl Reading<'_> {
             };
             Some(this.dict(state).iter().find(|(key, _)| is_group(key))?.1)
         };
-        // The names of flat moments, and the plain values, of the first group.
+        // The names of flat moments, and the plain values of each group.
         let mut names: Vec<Text> = Vec::new();
-        let mut others: Vec<Vec<(DictKey, ValueId)>> = Vec::new();
-        for group in 0..cut.groups.len() {
-            let state = state_of(self, first, group);
+        let mut others: Vec<(&Shapes, Entries)> = Vec::new();
+        let groups = cut.sets.iter().flat_map(|set| set.groups.iter().map(move |of| (set, of)));
+        for (set, (group, shapes)) in groups {
+            let own = set.ranks.iter().find_map(|rank| cut.state(*rank));
+            let state = state_of(self, own.unwrap_or(first), *group);
             let mut plain = Vec::new();
             for (key, id) in state.map_or(&[][..], |state| self.dict(state)) {
                 match (key, self.tensor(*id)) {
@@ -461,7 +553,7 @@ impl Reading<'_> {
                     _ => plain.push((key.clone(), *id)),
                 }
             }
-            others.push(plain);
+            others.push((shapes, plain));
         }
         let mut by_name: BTreeMap<String, Vec<(DictKey, ValueId)>> = BTreeMap::new();
         for moment in &names {
@@ -478,7 +570,7 @@ impl Reading<'_> {
             }
         }
         let mut entries = Vec::new();
-        for (shapes, plain) in cut.groups.iter().zip(&others) {
+        for (shapes, plain) in &others {
             for (at, (name, _)) in shapes.iter().enumerate() {
                 let mut state = by_name.remove(&*name.to_lossy()).unwrap_or_default();
                 for (key, id) in plain {
@@ -495,7 +587,7 @@ impl Reading<'_> {
         let state = self.builder.push(dict(entries))?;
         let mut optimizer = vec![(DictKey::from("state"), state)];
         if let Some(groups) = base(self, first).and_then(|base| self.get(base, "param_groups")) {
-            self.name_groups(groups, cut.groups)?;
+            self.name_groups(groups, cut)?;
             optimizer.push((DictKey::from("param_groups"), groups));
         }
         let optimizer = self.builder.push(dict(optimizer))?;
@@ -505,15 +597,16 @@ impl Reading<'_> {
 
     /// Replaces the numbers of flat tensors in the `params` of each group by the names of the
     /// parameters in them.
-    fn name_groups(&mut self, list: ValueId, groups: &Groups) -> Result<()> {
+    fn name_groups(&mut self, list: ValueId, cut: &Cutting<'_>) -> Result<()> {
         for group in self.items(list).to_vec() {
             let Some(params) = self.get(group, "params") else { continue };
             let numbers: Vec<Option<u64>> =
                 self.items(params).iter().map(|id| self.int(*id)).collect();
             let mut items = Vec::new();
             for number in numbers.into_iter().flatten() {
-                let names = usize::try_from(number).ok().and_then(|at| groups.get(at));
-                for (name, _) in names.into_iter().flatten() {
+                let groups = cut.sets.iter().flat_map(|set| &set.groups);
+                let own = groups.filter(|(group, _)| *group as u64 == number);
+                for (name, _) in own.flat_map(|(_, shapes)| shapes) {
                     items.push(self.builder.push(Value::Str(name.clone()))?);
                 }
             }

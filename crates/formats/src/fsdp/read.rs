@@ -11,7 +11,7 @@ use statelens_checkpoint::{
 
 use super::names::{RankName, ranks};
 use super::placement::{Cut, Descriptions, RankPart};
-use crate::joined::{self, JoinedTensor, Joining, Piece};
+use crate::joined::{self, JoinedTensor, Joining, Piece, UnreadFiles};
 use crate::paths::folder;
 use crate::torch;
 
@@ -30,29 +30,28 @@ pub(crate) fn read(
     let main = files.main()?;
     let name = RankName::guess(files.name(main));
     let state = name.and_then(|name| name.state()).unwrap_or("model");
-    let set = RankSet::of(&files, main);
+    let mut set = RankSet::of(&files, main);
     let mut reading = Reading::new(&files, limits);
     reading.config(&set);
     let mut whole = match state {
-        EXTRA => reading.each(&set, progress)?,
-        _ => reading.join(&set, "", progress)?,
+        EXTRA => reading.each(&mut set, progress)?,
+        _ => reading.join(&mut set, "", progress)?,
     };
     if let Some(name) = name.filter(|_| state == "model") {
         for key in FURTHER {
             let Some(other) = further(&files, &name, key) else { continue };
-            let set = RankSet::of(&files, other);
+            let mut set = RankSet::of(&files, other);
             let part = match key {
-                EXTRA => reading.each(&set, progress),
-                _ => reading.join(&set, &format!("{key}."), progress),
+                EXTRA => reading.each(&mut set, progress),
+                _ => reading.join(&mut set, &format!("{key}."), progress),
             };
-            match part {
+            match joined::of_content(&files, other, part)? {
                 Ok(part) => whole = append(whole, &part, key)?,
                 // The model can be used without them.
-                Err(error) if error.kind() == statelens_checkpoint::ErrorKind::Damaged => {
+                Err(error) => {
                     let title = format!("The state {key} can't be read");
                     reading.findings.push(crate::unreadable_parts::finding(title, &error));
                 }
-                Err(error) => return Err(error),
             }
         }
     }
@@ -86,6 +85,8 @@ fn append(whole: Checkpoint, part: &Checkpoint, key: &str) -> Result<Checkpoint>
 /// The files of one state.
 struct RankSet {
     files: BTreeMap<u64, FileId>,
+    /// The rank after the last one whose file can't be read; 0 if all can.
+    unread: u64,
     /// The number of ranks in the names; 0 if they do not say it.
     world: u64,
 }
@@ -96,9 +97,9 @@ impl RankSet {
             Some(name) => {
                 let world = name.world().filter(|world| *world <= MAX_RANKS).unwrap_or(0);
                 let files = ranks(files, &name);
-                Self { files, world }
+                Self { files, unread: 0, world }
             }
-            None => Self { files: BTreeMap::from([(0, main)]), world: 0 },
+            None => Self { files: BTreeMap::from([(0, main)]), unread: 0, world: 0 },
         }
     }
 
@@ -195,10 +196,11 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// Opens the files of all ranks side by side, and calls `then` with one after the other.
+    /// Opens the files of all ranks side by side, and calls `then` with one after the other. Removes
+    /// those that can't be read from the set, and fails if none can.
     fn open(
         &mut self,
-        set: &RankSet,
+        set: &mut RankSet,
         progress: &mut dyn Progress,
         mut then: impl FnMut(&mut Self, RankFile) -> Result<()>,
     ) -> Result<()> {
@@ -207,9 +209,21 @@ impl<'a> Reading<'a> {
         let (files, limits) = (self.files, self.limits.clone());
         let open = |at: usize, progress: &mut dyn Progress| {
             progress.check(0, 0)?;
-            RankFile::open(files, &limits, members[at])
+            let opened = RankFile::open(files, &limits, members[at]);
+            joined::of_content(files, members[at].1, opened)
         };
-        in_order(files.workers(), members.len(), progress, open, |_, mut opened| {
+        let mut unread = UnreadFiles::default();
+        in_order(files.workers(), members.len(), progress, open, |at, opened| {
+            let (rank, file) = members[at];
+            let mut opened = match opened {
+                Ok(opened) => opened,
+                Err(error) => {
+                    unread.add(file, error);
+                    set.files.remove(&rank);
+                    set.unread = rank.saturating_add(1);
+                    return Ok(());
+                }
+            };
             for mut finding in std::mem::take(&mut opened.checkpoint.findings) {
                 finding.place.clear();
                 if !self.findings.contains(&finding) {
@@ -217,11 +231,16 @@ impl<'a> Reading<'a> {
                 }
             }
             then(self, opened)
-        })
+        })?;
+        match unread.first().filter(|_| set.files.is_empty()) {
+            Some(error) => return Err(error.clone()),
+            None => self.findings.extend(unread.findings(files)),
+        }
+        Ok(())
     }
 
     /// Returns the state of each rank under its number.
-    fn each(&mut self, set: &RankSet, progress: &mut dyn Progress) -> Result<Checkpoint> {
+    fn each(&mut self, set: &mut RankSet, progress: &mut dyn Progress) -> Result<Checkpoint> {
         let mut builder = Builder::new(&self.limits.fitted(self.size(set)));
         let mut entries = Vec::with_capacity(set.files.len());
         self.open(set, progress, |_, opened| {
@@ -241,7 +260,7 @@ impl<'a> Reading<'a> {
     /// Joins the tensors of all ranks. `prefix` is for the keys in messages.
     fn join(
         &mut self,
-        set: &RankSet,
+        set: &mut RankSet,
         prefix: &str,
         progress: &mut dyn Progress,
     ) -> Result<Checkpoint> {
@@ -290,7 +309,7 @@ impl<'a> Reading<'a> {
             return Err(statelens_checkpoint::Error::damaged("there is no file of any rank"));
         };
         self.contradictions(set, &found);
-        let world = set.world.max(mesh_size(&found));
+        let world = set.world.max(mesh_size(&found)).max(set.unread);
         let absent = set.absent(world.min(MAX_RANKS));
         let mut missing = joined::ranks(&absent);
         if !missing.is_empty() {
@@ -300,7 +319,7 @@ impl<'a> Reading<'a> {
         let mut builder = base.checkpoint.edit();
         // Next to a whole model, an optimizer of one rank is incomplete.
         let may_be_alone = prefix.is_empty() || self.is_alone;
-        if may_be_alone && set.files.len() == 1 && !absent.is_empty() {
+        if may_be_alone && set.files.len() == 1 && set.unread == 0 && !absent.is_empty() {
             self.is_alone = true;
             self.alone(&mut builder, &leaves, &found);
             let kept = joining.alone(&format!("rank {} of {world}", base.rank), leaves.len());
@@ -590,9 +609,9 @@ impl<'a> Reading<'a> {
     }
 }
 
-/// Puts findings about missing and damaged data first.
+/// Sorts findings by grade, the worst first, and those of a grade with missing files first.
 fn order_findings(findings: &mut [Finding]) {
-    findings.sort_by_key(|finding| std::cmp::Reverse(finding.grade));
+    findings.sort_by_key(|finding| (std::cmp::Reverse(finding.grade), finding.missing.is_empty()));
 }
 
 /// A tensor of a rank, or its part of a distributed tensor.

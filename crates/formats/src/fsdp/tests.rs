@@ -1,8 +1,13 @@
 //! Compares joined files of ranks with what torch gave before they were cut.
 
-use statelens_checkpoint::{Checkpoint, FileId, Grade, Layout};
+use std::sync::Arc;
 
-use crate::joined::tests::fixtures::{differences, folder, open, open_only, survive_damage, texts};
+use statelens_checkpoint::{Checkpoint, FileId, Grade, Layout, Memory};
+
+use crate::joined::tests::fixtures::{
+    damaged, differences, file_counts_as_missing, folder, missing, open, open_only, survive_damage,
+    texts,
+};
 use crate::torch::tests::{compare, fixtures};
 
 /// The fixtures, and the further states that are not in their expectations.
@@ -72,15 +77,6 @@ fn extra_states_are_shown_by_rank() {
     }
 }
 
-fn missing(checkpoint: &Checkpoint) -> Vec<String> {
-    let is_missing = |leaf: &statelens_checkpoint::Leaf| {
-        let tensor = checkpoint.tensor_of(leaf.id);
-        tensor.is_some_and(|(_, tensor)| matches!(tensor.layout, Layout::Missing(_)))
-    };
-    let leaves = checkpoint.leaves();
-    leaves.iter().filter(|leaf| is_missing(leaf)).map(|leaf| leaf.flat.to_string()).collect()
-}
-
 #[test]
 fn missing_rank_is_named_and_whole_tensors_open() {
     let checkpoint = open_only(&folder("sharded/broken_verl_rank_missing", |_| true)).unwrap();
@@ -102,6 +98,54 @@ fn missing_rank_is_named_and_whole_tensors_open() {
     };
     let gaps = parts.parts.iter().filter(|part| matches!(part.layout, Layout::Missing(_)));
     assert_eq!((parts.parts.len(), gaps.count()), (4, 1));
+}
+
+#[test]
+fn damaged_rank_counts_as_missing() {
+    for rank in [0, 2] {
+        let file = format!("model_world_size_4_rank_{rank}.pt");
+        file_counts_as_missing("sharded/verl_w4_bf16_uneven", &file);
+    }
+    // The copies of the other replica are used.
+    file_counts_as_missing("sharded/verl_w4_hsdp", "model_world_size_4_rank_1.pt");
+    let half = |bytes: &[u8]| bytes[..bytes.len() / 2].to_vec();
+    let file = "model_world_size_4_rank_2.pt";
+    let line = |files| open_only(&files).unwrap().format.facts[0].1.clone();
+    let cut = line(damaged("sharded/verl_w4_bf16_uneven", file, half));
+    assert!(cut.ends_with("incomplete: rank 2 of 4 can't be read"), "{cut}");
+    let fixture = "sharded/broken_verl_rank_missing";
+    let both = line(damaged(fixture, "model_world_size_4_rank_3.pt", half));
+    assert!(both.ends_with("ranks 2, 3 of 4 are missing or can't be read"), "{both}");
+}
+
+/// If no file can be read, the error is that of the first one.
+#[test]
+fn ranks_of_which_none_can_be_read_are_an_error() {
+    let pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 5000000\n";
+    let pointer = |_: &[u8]| pointer.as_bytes().to_vec();
+    let files = damaged("sharded/verl_w2", ".pt", pointer);
+    let error = open_only(&files).unwrap_err().to_string();
+    assert!(error.contains("Git LFS pointer"), "{error}");
+    // The model can be used without the other states.
+    let files = damaged("sharded/verl_w2", "optim_world_size_2_rank_1.pt", pointer);
+    let checkpoint = open_only(&files).unwrap();
+    assert!(missing(&checkpoint).iter().all(|key| key.starts_with("optim.")));
+    assert!(!missing(&checkpoint).is_empty());
+}
+
+/// The names do not say the number of ranks, so the first file that can be read shows what they are.
+#[test]
+fn first_of_other_names_may_be_damaged() {
+    let whole = renamed("sharded/verl_w4_bf16_uneven", |rank| format!("rank{rank}.pt"));
+    let mut files = statelens_checkpoint::FileSet::default();
+    for (_, file) in whole.iter() {
+        match file.name == "rank0.pt" {
+            true => files.push("rank0.pt", Arc::new(Memory::from(Vec::new()))),
+            false => files.push_file(file.clone()),
+        };
+    }
+    let line = &open_only(&files).unwrap().format.facts[0].1;
+    assert!(line.contains("rank 0 of 4 can't be read"), "{line}");
 }
 
 /// A single file is shown as what it holds.

@@ -22,7 +22,7 @@ pub(crate) fn read(
     let file = Hdf5File::open(&files, files.main()?, limits)?;
     let tree = file.tree(progress)?;
     if let Some(Err(error)) = tree.objects.get(&tree.groups.root) {
-        return Err(error.clone().context("the root group can't be read"));
+        return Err(file.root_error(error.clone()));
     }
     let findings = about_file(&file, &tree.groups);
     let Grown { builder, root, findings, .. } =

@@ -8,6 +8,7 @@
 
 mod flat;
 mod grid;
+mod unread;
 mod view;
 
 use std::collections::{BTreeSet, HashMap};
@@ -20,6 +21,7 @@ use statelens_checkpoint::{
 use crate::unreadable_parts::Unread;
 
 pub(crate) use flat::FlatTensor;
+pub(crate) use unread::{UnreadFiles, of_content};
 pub(crate) use view::{part, range};
 
 /// A tensor in pieces.
@@ -133,6 +135,8 @@ pub(crate) struct Joining<'a> {
     absent: String,
     /// The names of the missing files, as far as they are known.
     missing: Vec<String>,
+    /// Whether some of them are missing, and whether others are there and can't be read.
+    lacks: (bool, bool),
     /// The keys of tensors with parts that no piece holds.
     incomplete: Vec<String>,
     broken: Unread,
@@ -145,11 +149,13 @@ pub(crate) struct Joining<'a> {
 
 impl<'a> Joining<'a> {
     /// Creates it for tensors in these files. `absent` names the missing part, such as `rank 2`, and
-    /// `missing` has the names of the missing files.
+    /// `missing` has the names of the missing files, and of those that can't be read.
     pub(crate) fn new(files: &'a FileSet, absent: String, missing: Vec<String>) -> Self {
+        let unread = missing.iter().filter(|name| files.find(name).is_some()).count();
         Self {
             files,
             absent,
+            lacks: (unread == 0 || unread < missing.len(), unread > 0),
             missing,
             incomplete: Vec::new(),
             broken: Unread::default(),
@@ -223,11 +229,17 @@ impl<'a> Joining<'a> {
         }
     }
 
-    /// Returns `rank 2 of 4 is missing`, or `ranks 2 and 3 of 4 are missing`.
+    /// Returns `rank 2 of 4 is missing`, `ranks 2 and 3 of 4 are missing`, or `can't be read`.
     fn missing_text(&self) -> String {
         let first = self.absent.split(' ').next().unwrap_or_default();
         let many = first == "ranks" || self.absent.ends_with(" shards");
-        format!("{} {} missing", self.absent, if many { "are" } else { "is" })
+        let missing = if many { "are missing" } else { "is missing" };
+        let verb = match self.lacks {
+            (_, false) => missing.to_owned(),
+            (false, true) => "can't be read".to_owned(),
+            (true, true) => format!("{missing} or can't be read"),
+        };
+        format!("{} {verb}", self.absent)
     }
 
     /// Returns the rest of the line about a checkpoint of which only one rank's file is there, and the
@@ -264,14 +276,20 @@ impl<'a> Joining<'a> {
                 [] => self.missing_text(),
                 names => format!("{}: {}", self.missing_text(), listed(names, 5)),
             };
+            let advice = match self.lacks {
+                (_, false) => "Put the files of all ranks into one folder, and open that.",
+                _ => "Copy the files again, and compare their sizes with the originals.",
+            };
             findings.push(
                 Finding::new(Grade::Damage, title)
                     .detail(incomplete)
-                    .advice("Put the files of all ranks into one folder, and open that.")
+                    .advice(advice)
                     .missing(std::mem::take(&mut self.missing)),
             );
         }
-        findings.extend(std::mem::take(&mut self.broken).findings());
+        let rest = "The other tensors are whole. A conversion can leave these out.";
+        let broken = std::mem::take(&mut self.broken).findings();
+        findings.extend(broken.map(|finding| finding.advice(rest)));
         findings
     }
 

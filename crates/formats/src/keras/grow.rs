@@ -106,7 +106,7 @@ impl Growing {
         let file = Hdf5File::open_at(files, id, start, &limits)?;
         let tree = file.tree(progress)?;
         if let Some(Err(error)) = tree.objects.get(&tree.groups.root) {
-            return Err(error.clone().context("the root group can't be read"));
+            return Err(file.root_error(error.clone()));
         }
         self.findings.extend(about_file(&file, &tree.groups));
         let Grown { mut builder, root, places, findings } =

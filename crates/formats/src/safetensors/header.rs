@@ -3,8 +3,7 @@
 //! The rules are those of the reference library, with a message for each. The header is parsed
 //! piece by piece, since the result takes less memory than the text.
 
-use std::collections::HashMap;
-
+use foldhash::{HashMap, HashMapExt};
 use statelens_checkpoint::json::Parser;
 use statelens_checkpoint::{
     Advice, Error, FileId, FileSet, Finding, FindingKind, Grade, Limits, Progress, Result, Setting,

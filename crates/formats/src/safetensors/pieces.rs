@@ -4,7 +4,8 @@
 //!
 //! Each file is a safetensors file with the offsets of its pieces in the metadata
 //! `DCP_SHARDING_INFO`. The shape of a whole tensor, and the number of ranks, are not stored: the
-//! shape is as large as the pieces reach. Facts: `HuggingFaceStorageWriter` in
+//! shape is as large as the pieces reach. The keys are in the order of torch's reader and consolidation
+//! for a folder that lists its files by name: file by file, each sorted by bytes. Facts: `HuggingFaceStorageWriter` in
 //! `torch/distributed/checkpoint/hf_storage.py` and `_hf_utils.py` of release 2.15.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -12,10 +13,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use statelens_checkpoint::json::{Document, JsonNode};
 use statelens_checkpoint::{
     Builder, Checkpoint, DType, Dict, DictKey, Error, FileId, FileSet, Finding, FormatInfo,
-    FormatTraits, Limits, Progress, Result, Tensor, Text, Value, counted, order,
+    FormatTraits, Limits, Progress, Result, Tensor, Text, Value, ValueId, counted, in_order, order,
 };
 
-use crate::joined::{self, JoinedTensor, Joining, Piece};
+use crate::joined::{self, JoinedTensor, Joining, Piece, UnreadFiles};
 use crate::paths::{base, folder};
 use crate::{Format, Score};
 
@@ -30,8 +31,11 @@ pub(crate) static FORMAT: Format = Format {
         let head = probe.head();
         let is_json = head.get(8) == Some(&b'{');
         let has_info = || memchr::memmem::find(head, INFO.as_bytes()).is_some();
-        match is_json && (ShardName::parse(probe.name()).is_some() || has_info()) {
+        let is_named = ShardName::parse(probe.name()).is_some();
+        match is_json && (is_named || has_info()) {
             true => Score::Exact,
+            // The reader reports its fault, and joins the other shards.
+            false if is_named => Score::Named,
             false => Score::No,
         }
     },
@@ -86,26 +90,47 @@ fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Result<
     Limits::check("shards", shards.len() as u64, limits.members)?;
     let size = shards.iter().fold(0u64, |sum, (_, id)| sum.saturating_add(files.len(*id)));
     let limits = limits.fitted(size);
-    let mut tensors: HashMap<Text, Pieces> = HashMap::new();
+    let mut tensors = PiecesByKey::default();
     let mut findings: Vec<Finding> = Vec::new();
-    let mut ranks = BTreeSet::new();
-    for (rank, id) in &shards {
-        progress.check(0, 0)?;
-        let part = super::read::read(files.opened_at(*id), &limits, progress);
-        let part = part.map_err(|error| error.in_file(files.name(*id)))?;
-        for finding in &part.findings {
-            findings.push(finding.clone().place(files.name(*id)));
+    let (mut ranks, mut absent) = (BTreeSet::new(), BTreeSet::new());
+    let mut unread = UnreadFiles::default();
+    let open = |at: usize, progress: &mut dyn Progress| {
+        let id = shards[at].1;
+        let part = super::read::read(files.opened_at(id), &limits, progress)
+            .and_then(|part| Ok((offsets_of(&part)?, part)));
+        joined::of_content(&files, id, part)
+    };
+    in_order(files.workers(), shards.len(), progress, open, |at, part| {
+        let (rank, id) = shards[at];
+        ranks.insert(rank);
+        match part {
+            Ok((offsets, part)) => {
+                for finding in &part.findings {
+                    findings.push(finding.clone().place(files.name(id)));
+                }
+                tensors.add(&part, &offsets, &files, id);
+            }
+            Err(error) => {
+                unread.add(id, error);
+                absent.insert(rank);
+            }
         }
-        add(&part, &files, *id, &mut tensors)?;
-        ranks.insert(*rank);
+        Ok(())
+    })?;
+    if let Some(error) = unread.first().filter(|_| tensors.all.is_empty()) {
+        return Err(error.clone());
     }
     let last = ranks.last().copied().unwrap_or(1);
-    let absent: BTreeSet<u64> =
-        (1..last.min(1 << 16)).filter(|rank| !ranks.contains(rank)).collect();
-    let mut missing = Vec::new();
-    for rank in &absent {
+    let mut missing: Vec<String> = shards
+        .iter()
+        .filter(|(_, id)| unread.has(*id))
+        .map(|(_, id)| files.name(*id).to_owned())
+        .collect();
+    for rank in (1..last.min(1 << 16)).filter(|rank| !ranks.contains(rank)) {
+        absent.insert(rank);
         missing.extend(outputs.iter().map(|output| format!("{top}shard-{rank:05}-{output}")));
     }
+    findings.extend(unread.findings(&files));
     let what = match absent.len() {
         0 => String::new(),
         // In the numbers of the files.
@@ -114,13 +139,8 @@ fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Result<
     };
     let mut joining = Joining::new(&files, what, missing);
     let mut builder = Builder::new(&limits);
-    let mut keys: Vec<Text> = tensors.keys().cloned().collect();
-    order::by(&mut keys, |one: &Text, other| {
-        statelens_checkpoint::natural_order(one.as_bytes(), other.as_bytes())
-    });
-    let mut entries = Vec::with_capacity(keys.len());
-    for key in keys {
-        let Some(Pieces { dtype, pieces, broken }) = tensors.remove(&key) else { continue };
+    let mut entries = Vec::with_capacity(tensors.all.len());
+    for (key, Pieces { dtype, pieces, broken }) in tensors.all {
         let rank = pieces.first().map_or(0, |piece| piece.at.len());
         let reach =
             |axis: usize| pieces.iter().map(|piece| piece.at[axis] + piece.shape[axis]).max();
@@ -159,49 +179,65 @@ fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Result<
     Ok(opened)
 }
 
-/// Adds the pieces in one file.
-fn add(
-    part: &Checkpoint,
-    files: &FileSet,
-    id: FileId,
-    tensors: &mut HashMap<Text, Pieces>,
-) -> Result<()> {
-    let name = files.name(id);
-    let info = part.raw_attributes(part.root()).iter().find(|(key, _)| *key == *INFO);
-    let offsets = match info {
-        Some((_, text)) => offsets(&text.to_lossy()).map_err(|error| error.in_file(name))?,
-        None => BTreeMap::new(),
-    };
-    let Value::Dict(dict) = part.value(part.root()) else { return Ok(()) };
-    for (key, value) in &dict.entries {
-        let (DictKey::Str(key), Some((_, tensor))) = (key, part.tensor_of(*value)) else {
-            continue;
+/// The pieces of all tensors, in the order of the keys.
+#[derive(Default)]
+struct PiecesByKey {
+    all: Vec<(Text, Pieces)>,
+    places: HashMap<Text, usize>,
+}
+
+impl PiecesByKey {
+    /// Adds the pieces in one file.
+    fn add(
+        &mut self,
+        part: &Checkpoint,
+        offsets: &BTreeMap<String, Vec<u64>>,
+        files: &FileSet,
+        id: FileId,
+    ) {
+        let name = files.name(id);
+        let Value::Dict(dict) = part.value(part.root()) else { return };
+        let tensor = |(key, value): &(DictKey, ValueId)| match key {
+            DictKey::Str(key) => Some((key.clone(), part.tensor_of(*value)?.1)),
+            _ => None,
         };
-        let at = offsets.get(&*key.to_lossy()).cloned();
-        let at = at.unwrap_or_else(|| vec![0; tensor.shape.len()]);
-        let known = tensors.entry(key.clone()).or_insert_with(|| Pieces {
-            dtype: tensor.dtype.clone(),
-            pieces: Vec::new(),
-            broken: None,
+        let mut found: Vec<(Text, &Tensor)> = dict.entries.iter().filter_map(tensor).collect();
+        order::by(&mut found, |one: &(Text, &Tensor), other| {
+            one.0.as_bytes().cmp(other.0.as_bytes())
         });
-        let shape = tensor.shape.clone();
-        let ends = at.iter().zip(&shape).all(|(at, len)| at.checked_add(*len).is_some());
-        let first = known.pieces.first();
-        let same_rank = first.is_none_or(|first| first.at.len() == at.len());
-        if tensor.dtype != known.dtype {
-            let other = first.map_or("", |piece| files.name(piece.file));
-            known.broken = Some(format!(
-                "it has dtype {} in {other}, and {} in {name}",
-                known.dtype, tensor.dtype
-            ));
-        } else if at.len() != shape.len() || !ends || !same_rank {
-            known.broken =
-                Some(format!("its piece of shape {shape:?} in {name} can't be at {at:?}"));
-        } else {
-            known.pieces.push(Piece { at, shape, file: id, layout: tensor.layout.clone() });
+        for (key, tensor) in found {
+            let at = offsets.get(&*key.to_lossy()).cloned();
+            let at = at.unwrap_or_else(|| vec![0; tensor.shape.len()]);
+            let place = *self.places.entry(key.clone()).or_insert(self.all.len());
+            if place == self.all.len() {
+                let (dtype, pieces) = (tensor.dtype.clone(), Vec::new());
+                self.all.push((key, Pieces { dtype, pieces, broken: None }));
+            }
+            let known = &mut self.all[place].1;
+            let shape = tensor.shape.clone();
+            let ends = at.iter().zip(&shape).all(|(at, len)| at.checked_add(*len).is_some());
+            let first = known.pieces.first();
+            let same_rank = first.is_none_or(|first| first.at.len() == at.len());
+            if tensor.dtype != known.dtype {
+                let other = first.map_or("", |piece| files.name(piece.file));
+                known.broken = Some(format!(
+                    "it has dtype {} in {other}, and {} in {name}",
+                    known.dtype, tensor.dtype
+                ));
+            } else if at.len() != shape.len() || !ends || !same_rank {
+                known.broken =
+                    Some(format!("its piece of shape {shape:?} in {name} can't be at {at:?}"));
+            } else {
+                known.pieces.push(Piece { at, shape, file: id, layout: tensor.layout.clone() });
+            }
         }
     }
-    Ok(())
+}
+
+/// Returns the offsets of the pieces in one file; empty if it does not have them.
+fn offsets_of(part: &Checkpoint) -> Result<BTreeMap<String, Vec<u64>>> {
+    let info = part.raw_attributes(part.root()).iter().find(|(key, _)| *key == *INFO);
+    info.map_or_else(|| Ok(BTreeMap::new()), |(_, text)| offsets(&text.to_lossy()))
 }
 
 /// Reads `{"key": {"saved_offsets": [0, 4]}}`.
@@ -225,7 +261,7 @@ fn offsets(text: &str) -> Result<BTreeMap<String, Vec<u64>>> {
 mod tests {
     use super::*;
     use crate::joined::tests::fixtures::{
-        folder as fixture, open, open_only, survive_damage, texts,
+        damaged, folder as fixture, missing, open, open_only, survive_damage, texts,
     };
     use crate::torch::tests::{compare, fixtures};
     use statelens_checkpoint::Layout;
@@ -281,6 +317,53 @@ mod tests {
         assert!(finding.missing[0].starts_with("shard-00002-model-0000"), "{:?}", finding.missing);
         let lost = checkpoint.tensors().iter();
         assert!(lost.filter(|it| matches!(it.layout, Layout::Missing(_))).count() > 0);
+    }
+
+    #[test]
+    fn damaged_shard_counts_as_missing() {
+        let folder = "sharded/hf_w4_mesh2_outs";
+        for output in ["00001", "00002"] {
+            // The other part of the rank is still there.
+            let file = format!("shard-00002-model-{output}-of-00002.safetensors");
+            let half = |bytes: &[u8]| bytes[..bytes.len() / 2].to_vec();
+            let checkpoint = open_only(&damaged(folder, &file, half)).unwrap();
+            let finding = &checkpoint.findings[0];
+            assert_eq!(finding.title, format!("shard 2 can't be read: {file}"));
+            assert_eq!(finding.missing, [file.as_str()]);
+            assert!(!missing(&checkpoint).is_empty(), "{}", texts(&checkpoint));
+            let reason = texts(&checkpoint);
+            assert!(reason.contains(&format!("{file} can't be read")), "{reason}");
+        }
+        let empty = |_: &[u8]| Vec::new();
+        let first = "shard-00001-model-00001-of-00002.safetensors";
+        let checkpoint = open_only(&damaged(folder, first, empty)).unwrap();
+        assert!(texts(&checkpoint).contains("the file is empty"), "{}", texts(&checkpoint));
+        let error = open_only(&damaged(folder, ".safetensors", empty)).unwrap_err();
+        assert!(error.to_string().contains("the file is empty"), "{error}");
+    }
+
+    /// Torch's reader and consolidation take the keys of each file sorted by bytes.
+    #[test]
+    fn keys_are_in_the_order_of_torch() {
+        for name in ["sharded/hf_w2_shards", "sharded/hf_w4_mesh2_outs"] {
+            let files = fixture(name, |name| name.starts_with("shard-"));
+            let mut expected: Vec<String> = Vec::new();
+            for (id, file) in files.iter() {
+                let bytes = files.read_vec(id, 0, file.source.len()).unwrap();
+                let len = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
+                let header: serde_json::Value = serde_json::from_slice(&bytes[8..8 + len]).unwrap();
+                let mut keys: Vec<&String> = header.as_object().unwrap().keys().collect();
+                keys.sort();
+                for key in keys.into_iter().filter(|key| *key != "__metadata__") {
+                    if !expected.contains(key) {
+                        expected.push(key.clone());
+                    }
+                }
+            }
+            let leaves = open_only(&files).unwrap().leaves();
+            let keys: Vec<String> = leaves.iter().map(|leaf| leaf.flat.to_string()).collect();
+            assert_eq!(keys, expected, "{name}");
+        }
     }
 
     #[test]

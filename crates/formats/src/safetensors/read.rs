@@ -26,7 +26,7 @@ pub(crate) fn read(
     // Only metadata can refer to a tensor by name.
     let mut places = header.places;
     if header.metadata.is_empty() {
-        places = HashMap::new();
+        places = Default::default();
     }
     // The names that metadata adds to those of the tensors.
     let mut names: HashSet<Text> = HashSet::new();

@@ -22,6 +22,7 @@ use statelens_pickle::ScanOptions;
 
 use self::search::Search;
 use crate::budget::Budget;
+use crate::joined::UnreadFiles;
 use crate::{Probe, Score, cerebras, dcp, not_a_checkpoint, open_one, paths, section, sets, tar};
 
 /// Reports what loading a file with the usual libraries would do. There is a finding for every name
@@ -84,7 +85,7 @@ fn scan_within(
     let mut search = Search::new(limits, options, budget, workers, progress);
     match set {
         Ok(Some(set)) => {
-            search.report_opened("", set.findings());
+            search.report_opened("", set.findings(&UnreadFiles::default()));
             for (name, part) in set.parts(&files) {
                 if part.main()? == main || !is_elsewhere(name) {
                     one(&mut search, name, &part, true)?;

@@ -1,7 +1,6 @@
 //! Joins several checkpoints into one by merging their top-level dicts.
 
-use std::collections::HashMap;
-
+use foldhash::{HashMap, HashMapExt};
 use statelens_checkpoint::{
     Builder, Checkpoint, DType, Dict, DictClass, DictKey, Error, FileSet, Finding, FormatInfo,
     Grade, Layout, Limits, NumpyType, Result, Tensor, Text, Value, ValueId, order,
@@ -69,7 +68,12 @@ impl<'a> Join<'a> {
         }
     }
 
-    /// Adds the content of the file `name`. If a key has two values, keeps the one in the file that
+    /// Returns whether nothing was added.
+    pub(super) fn is_empty(&self) -> bool {
+        self.names.is_empty()
+    }
+
+    /// Adds the dict of the file `name`. If a key has two values, keeps the one in the file that
     /// `owner` names for its place in the index, else the earlier one.
     pub(super) fn add<'o>(
         &mut self,

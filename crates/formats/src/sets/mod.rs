@@ -6,6 +6,7 @@
 //! all formats.
 
 mod join;
+mod shard_index;
 mod sharded;
 #[cfg(test)]
 mod tests;
@@ -287,17 +288,16 @@ fn ranks(files: &FileSet, left: &mut HashSet<&str>) -> Vec<CheckpointFiles> {
     keys.sort_by_key(|(before, _)| !is_model(before));
     for key in keys {
         let Some(members) = families.get(&key) else { continue };
-        let Some((main, of)) = members.first().map(|main| (*main, RankName::guess(main))) else {
-            continue;
+        let is_ours = |name: &&&str| {
+            files.find(name).is_some_and(|id| {
+                let format = crate::detect(&files.opened_at(id)).ok().flatten();
+                format.is_some_and(|format| std::ptr::eq(format, &crate::fsdp::FORMAT))
+            })
         };
-        let Some(of) = of.filter(|_| left.contains(main)) else { continue };
-        let is_ours = files.find(main).is_some_and(|id| {
-            let format = crate::detect(&files.opened_at(id)).ok().flatten();
-            format.is_some_and(|format| std::ptr::eq(format, &crate::fsdp::FORMAT))
-        });
-        if !is_ours {
-            continue;
-        }
+        // The first file may be damaged.
+        let mut left_of = members.iter().filter(|name| left.contains(**name)).take(2);
+        let Some(main) = left_of.find(is_ours).copied() else { continue };
+        let Some(of) = RankName::guess(main) else { continue };
         let mut members: Vec<String> = members.iter().map(|name| (*name).to_owned()).collect();
         if of.state() == Some("model") {
             let is_further = |name: &&&str| {

@@ -6,17 +6,19 @@
 //! `total_size` is often wrong and only compared.
 
 use std::borrow::Cow;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
-use statelens_checkpoint::json::{Document, JsonNode, Parser};
+use foldhash::{HashMap, HashMapExt};
 use statelens_checkpoint::{
     Checkpoint, Error, ErrorKind, FileId, FileSet, Finding, FindingKind, Grade, Limits, Progress,
-    Result, Text, capitalised, grouped, in_order, listed, order, try_alloc,
+    Result, capitalised, in_order, listed, order,
 };
 
 use super::join::Join;
+use super::shard_index::{ShardIndex, check_count, index_stem, is_index};
 use super::{CheckpointFiles, UnclaimedNames};
 use crate::gguf::{SplitPart, check_set};
+use crate::joined::{UnreadFiles, of_content};
 use crate::paths::{base, folder};
 use crate::safetensors::pieces::ShardName;
 use crate::{Probe, formats, not_a_checkpoint};
@@ -131,27 +133,39 @@ impl Sharded {
             .filter_map(|(at, (name, id))| Some((at, name.as_str(), (*id)?)))
             .collect();
         let open = |number: usize, progress: &mut dyn Progress| {
-            crate::open_one(files.opened_at(there[number].2), limits, progress)
+            let id = there[number].2;
+            of_content(files, id, crate::open_one(files.opened_at(id), limits, progress))
         };
         // The name of the file in which the index has the key at this place.
         let owner = |place: u32| {
             let (_, shard) = index?.order.get(place as usize)?;
             Some(self.shards.get(*shard as usize)?.0.as_str())
         };
+        let mut unread = UnreadFiles::default();
         in_order(files.workers(), there.len(), progress, open, |number, part| {
-            let (at, name, _) = there[number];
+            let (at, name, id) = there[number];
+            let part = match part {
+                Ok(part) => part,
+                Err(error) => {
+                    unread.add(id, error);
+                    return Ok(());
+                }
+            };
             parts.extend(SplitPart::of(&part).map(|part| (name, at, part)));
             join.add(name, part, owner)
         })?;
+        if let Some(error) = unread.first().filter(|_| join.is_empty()) {
+            return Err(error.clone());
+        }
         if let Some(index) = &self.index {
-            index.check(&self.shards, &mut join)?;
+            index.check(&self.shards, &unread, &mut join)?;
         }
         if self.index.is_none() {
             for finding in check_set(&parts, self.shards.len()) {
                 join.finding(finding);
             }
         }
-        for finding in self.findings() {
+        for finding in self.findings(&unread).into_iter().chain(unread.findings(files)) {
             join.finding(finding);
         }
         let mut facts = vec![("Shards".to_owned(), self.shards.len().to_string())];
@@ -163,15 +177,16 @@ impl Sharded {
         let joined = join.finish(facts, files.clone())?;
         let mut joined = joined.ok_or_else(|| Error::damaged("none of the shards was found"))?;
         if let Some(index) = &self.index {
-            joined.findings.extend(index.other_size(&joined).filter(|_| missing.is_empty()));
+            let is_whole = missing.is_empty() && unread.first().is_none();
+            joined.findings.extend(index.other_size(&joined).filter(|_| is_whole));
             joined.findings.extend(index.single_file(files));
         }
         Ok(joined)
     }
 
-    /// Returns findings about missing shards, shards that the index does not name, and an index
+    /// Returns findings about shards that are missing or among `unread`, shards that the index does not name, and an index
     /// that is ignored.
-    pub(crate) fn findings(&self) -> Vec<Finding> {
+    pub(crate) fn findings(&self, unread: &UnreadFiles) -> Vec<Finding> {
         let unnamed = (!self.unnamed.is_empty()).then(|| {
             let title = match self.unnamed.as_slice() {
                 [one] => format!("The index does not name the shard {one}"),
@@ -182,14 +197,21 @@ impl Sharded {
                          and libraries that follow the index do not load them.")
                 .advice("Fetch the index again, or delete it: the shards are then opened by their numbers.")
         });
-        self.missing_shards().into_iter().chain(self.ignored.clone()).chain(unnamed).collect()
+        self.missing_shards(unread).into_iter().chain(self.ignored.clone()).chain(unnamed).collect()
     }
 
-    fn missing_shards(&self) -> Option<Finding> {
-        let missing = self.missing();
-        if missing.is_empty() {
-            return None;
-        }
+    fn missing_shards(&self, unread: &UnreadFiles) -> Option<Finding> {
+        let is_unread = |id: &Option<FileId>| id.is_some_and(|id| unread.has(id));
+        let lacking: Vec<_> =
+            self.shards.iter().filter(|(_, id)| id.is_none() || is_unread(id)).collect();
+        let damaged = lacking.iter().filter(|(_, id)| is_unread(id)).count();
+        let missing: Vec<String> = lacking.iter().map(|(name, _)| name.clone()).collect();
+        let verb = match (missing.len() - damaged, damaged) {
+            (0, 0) => return None,
+            (_, 0) => "are missing",
+            (0, _) => "can't be read",
+            _ => "are missing or can't be read",
+        };
         let detail = match self.index {
             Some(_) => {
                 "The index names the tensors in them, so they are listed; their dtypes, shapes and \
@@ -198,14 +220,16 @@ impl Sharded {
             None => "Their names follow from those of the others; their content is not known.",
         };
         let (count, all) = (missing.len(), self.shards.len());
-        let title = format!("{count} of {all} shards are missing: {}", listed(&missing, 5));
+        let title = format!("{count} of {all} shards {verb}: {}", listed(&missing, 5));
         let kind = match self.index {
             Some(_) => FindingKind::Other,
             None => FindingKind::UnlistedFiles,
         };
-        let finding = Finding::new(Grade::Damage, title)
-            .detail(detail)
-            .advice("Put the files next to the others, or open them all together.");
+        let advice = match damaged {
+            0 => "Put the files next to the others, or open them all together.",
+            _ => "Fetch the files again.",
+        };
+        let finding = Finding::new(Grade::Damage, title).detail(detail).advice(advice);
         Some(finding.missing(missing).kind(kind))
     }
 
@@ -264,14 +288,6 @@ fn complete(files: &FileSet, index: &str) -> Option<Vec<(String, Option<FileId>)
     }
     found
 }
-
-/// Fails if a set has more shards than the limits allow.
-fn check_count(count: u64, limits: &Limits) -> Result<()> {
-    Limits::check("shards", count, limits.members / MEMBERS_PER_SHARD)
-}
-
-/// The limit on shards is that on the members of an archive divided by this number.
-const MEMBERS_PER_SHARD: u64 = 40;
 
 /// Returns shards of the same numbered families that the index does not name.
 fn unnamed(files: &FileSet, named: &[String]) -> Vec<String> {
@@ -425,19 +441,6 @@ fn has_extension(name: &str, extension: &str) -> bool {
     name.strip_suffix(extension).is_some_and(|stem| stem.ends_with('.'))
 }
 
-/// Returns whether a name is that of an index: `model.safetensors.index.json`, or
-/// `model.safetensors.index.fp16.json` for a variant.
-fn is_index(name: &str) -> bool {
-    let base = base(name);
-    base.ends_with(".json") && base.contains(".index.")
-}
-
-/// Returns the part before `.index.`, including the folder, and the variant.
-fn index_stem(name: &str) -> (&str, &str) {
-    let (stem, rest) = name.rsplit_once(".index.").unwrap_or((name, ""));
-    (stem, rest.strip_suffix("json").unwrap_or(rest).trim_end_matches('.'))
-}
-
 /// The maximum number of indexes that are read to find that of a shard.
 const MAX_INDEXES: usize = 16;
 
@@ -517,247 +520,3 @@ impl<'a> Number<'a> {
         (first..first + self.count).map(move |at| self.name(at, digits))
     }
 }
-
-struct ShardIndex {
-    name: String,
-    /// File names of the shards, sorted.
-    shards: Vec<String>,
-    /// Keys in the order of the index, each with the index of its shard.
-    order: Vec<(Text, u32)>,
-    /// The places of keys in `order`.
-    places: HashMap<Text, u32>,
-    /// The size of the tensors in bytes, as the index says.
-    size: Option<u64>,
-    facts: Vec<(String, String)>,
-}
-
-impl ShardIndex {
-    /// Reads an index.
-    fn read(files: &FileSet, id: FileId, limits: &Limits) -> Result<Self> {
-        Self::parsed(files, id, limits, true)
-    }
-
-    /// Returns the names of the shards, sorted. Takes no memory for the keys.
-    fn shards(files: &FileSet, id: FileId, limits: &Limits) -> Result<Vec<String>> {
-        Self::parsed(files, id, limits, false).map(|index| index.shards)
-    }
-
-    fn parsed(files: &FileSet, id: FileId, limits: &Limits, keyed: bool) -> Result<Self> {
-        let len = files.len(id);
-        Limits::check("bytes of the index", len, limits.structure)?;
-        let mut index = Self {
-            name: files.name(id).to_owned(),
-            shards: Vec::new(),
-            order: Vec::new(),
-            places: HashMap::new(),
-            size: None,
-            facts: Vec::new(),
-        };
-        let text = files.read_vec(id, 0, len)?;
-        let is_index = index.parse(&text, folder(files.name(id)), keyed)?;
-        if !is_index {
-            return Err(Error::unsupported("this JSON file is not an index of a checkpoint")
-                .expected("a `weight_map` that says in which file each tensor is"));
-        }
-        check_count(index.shards.len() as u64, limits)?;
-        match index.shards.is_empty() {
-            true => Err(Error::damaged("the `weight_map` of the index is empty")),
-            false => Ok(index),
-        }
-    }
-
-    /// Parses the document. Returns whether it has a `weight_map`.
-    fn parse(&mut self, text: &[u8], top: &str, keyed: bool) -> Result<bool> {
-        let cut = |error: Error| error.advice("The index may be cut short: fetch it again.");
-        let mut parser = Parser::lenient(text);
-        if !parser.at_object() {
-            parser.skip().and_then(|()| parser.end()).map_err(cut)?;
-            return Ok(false);
-        }
-        if keyed {
-            // A map that grows hashes all of its keys again.
-            try_alloc::make_room_in_map(&mut self.places, text.len() / BYTES_PER_KEY)?;
-        }
-        let (mut first, mut is_index) = (true, false);
-        parser.object().map_err(cut)?;
-        while let Some(name) = parser.entry(&mut first).map_err(cut)? {
-            // As in Python, the last of two entries with one name counts.
-            if name == *"weight_map" {
-                is_index = parser.at_object();
-                self.order.clear();
-                self.places.clear();
-                self.shards.clear();
-            }
-            match name.as_str() {
-                Some("weight_map") if is_index => self.weight_map(&mut parser, top, keyed, cut)?,
-                Some("metadata") if parser.at_object() => {
-                    let text = parser.compact().map_err(cut)?;
-                    self.metadata(&Document::parse(text.as_bytes()).map_err(cut)?);
-                }
-                _ => parser.skip().map_err(cut)?,
-            }
-        }
-        parser.end().map_err(cut)?;
-        Ok(is_index)
-    }
-
-    fn weight_map(
-        &mut self,
-        parser: &mut Parser<'_>,
-        top: &str,
-        keyed: bool,
-        cut: impl Fn(Error) -> Error,
-    ) -> Result<()> {
-        // The names of the files in the order in which they appear, and the last one.
-        let mut numbers: HashMap<Text, u32> = HashMap::new();
-        let mut last: Option<(Text, u32)> = None;
-        let mut first = true;
-        parser.object().map_err(&cut)?;
-        while let Some(key) = parser.entry(&mut first).map_err(&cut)? {
-            let unnamed = || Error::damaged(format!("the index gives no file name for {key}"));
-            if !parser.at_text() {
-                return Err(unnamed());
-            }
-            let name = parser.text().map_err(&cut)?;
-            let number = match &last {
-                Some((known, number)) if *known == name => *number,
-                _ => {
-                    let file = name.as_str().ok_or_else(unnamed)?;
-                    let number = *numbers.entry(name.clone()).or_insert_with(|| {
-                        self.shards
-                            .push(format!("{top}{}", file.strip_prefix("./").unwrap_or(file)));
-                        self.shards.len() as u32 - 1
-                    });
-                    last = Some((name, number));
-                    number
-                }
-            };
-            match self.places.get(&key) {
-                _ if !keyed => {}
-                Some(place) => self.order[*place as usize].1 = number,
-                None => {
-                    try_alloc::insert(&mut self.places, key.clone(), self.order.len() as u32)?;
-                    try_alloc::push(&mut self.order, (key, number))?;
-                }
-            }
-        }
-        // `./a` and `a` are one file.
-        let mut sorted = self.shards.clone();
-        sorted.sort();
-        sorted.dedup();
-        let place = |name: &String| sorted.binary_search(name).unwrap_or(0) as u32;
-        let places: Vec<u32> = self.shards.iter().map(place).collect();
-        for (_, number) in &mut self.order {
-            *number = places.get(*number as usize).copied().unwrap_or(0);
-        }
-        self.shards = sorted;
-        Ok(())
-    }
-
-    fn metadata(&mut self, json: &Document) {
-        let JsonNode::Object(entries) = json.node(json.root()) else { return };
-        (self.facts, self.size) = (Vec::new(), None);
-        for (key, value) in entries.iter().take(MAX_FACTS) {
-            if *key == *"total_size" {
-                self.size = json.python(*value).to_string().parse::<f64>().ok().map(|it| it as u64);
-            }
-            self.facts.push((format!("Index: {key}"), json.python(*value).to_string()));
-        }
-    }
-
-    /// Returns the finding about an index with another size than that of the tensors.
-    fn other_size(&self, joined: &Checkpoint) -> Option<Finding> {
-        let mut seen = vec![false; joined.tensors().len()];
-        let shown = joined.leaf_ids().filter_map(|id| {
-            let (id, tensor) = joined.tensor_of(id)?;
-            let is_new = !std::mem::replace(seen.get_mut(id.0 as usize)?, true);
-            tensor.nbytes().filter(|_| is_new)
-        });
-        let size = shown.fold(0, u64::saturating_add);
-        let said = self.size.filter(|said| *said != size && size > 0)?;
-        Some(Finding::new(Grade::Note, "The index has a wrong `total_size`").detail(format!(
-            "It says {} bytes, and the tensors take {}. Libraries use it only to plan memory.",
-            grouped(said),
-            grouped(size)
-        )))
-    }
-
-    /// Returns the finding about a file next to the index that has the name of the whole model.
-    fn single_file(&self, files: &FileSet) -> Option<Finding> {
-        let (stem, variant) = index_stem(&self.name);
-        let name = match (variant, stem.rsplit_once('.')) {
-            ("", _) => stem.to_owned(),
-            (variant, Some((stem, extension))) => format!("{stem}.{variant}.{extension}"),
-            (_, None) => return None,
-        };
-        // A name that is looked up would be requested from a server.
-        let is_there = files.names().any(|(_, known)| known == name);
-        let is_other = is_there && self.shards.binary_search(&name).is_err();
-        is_other.then(|| {
-            Finding::new(Grade::Note, format!("There is also a single file, {}", base(&name)))
-                .detail(
-                    "The shards that the index names are shown. transformers loads the single file \
-                     if both are there.",
-                )
-                .advice("Open it by its name to see it, and remove the one that is old.")
-        })
-    }
-
-    /// Adds keys that are in the index but in no shard, and findings about other differences.
-    fn check(&self, shards: &[(String, Option<FileId>)], join: &mut Join<'_>) -> Result<()> {
-        let (mut lost, mut misplaced): (Vec<String>, Vec<String>) = Default::default();
-        let mut extra: Vec<String> = join.unlisted().iter().map(|key| key.to_string()).collect();
-        order::natural(&mut extra);
-        let why = |(name, id): &(String, Option<FileId>)| -> Text {
-            match id {
-                None => format!("it is in {name}, which was not given").into(),
-                Some(_) => format!("the index says that it is in {name}, and it is not").into(),
-            }
-        };
-        let reasons: Vec<Text> = shards.iter().map(why).collect();
-        for (place, (key, at)) in self.order.iter().enumerate() {
-            let at = *at as usize;
-            if let Some(name) = join.file_at(place) {
-                if shards[at].0 != name {
-                    misplaced.push(key.to_string());
-                }
-                continue;
-            }
-            if shards[at].1.is_some() {
-                lost.push(key.to_string());
-            }
-            join.add_missing(place, key.clone(), reasons[at].clone())?;
-        }
-        if !lost.is_empty() {
-            join.finding(
-                Finding::new(
-                    Grade::Damage,
-                    format!("{} tensors are not in the shards that the index names", lost.len()),
-                )
-                .detail(format!("{}.", listed(&lost, 5)))
-                .advice("The index and the shards may be of different versions: fetch both again."),
-            );
-        }
-        if !misplaced.is_empty() {
-            let title = format!("The index names the wrong shard for {}", listed(&misplaced, 5));
-            join.finding(
-                Finding::new(Grade::Warning, title)
-                    .detail("A library that looks for a tensor by the index does not find it.")
-                    .advice("Fetch the index again, or convert the checkpoint: that writes one."),
-            );
-        }
-        if !extra.is_empty() {
-            join.finding(
-                Finding::new(Grade::Note, format!("{} tensors are not in the index", extra.len()))
-                    .detail(format!("{}. They are shown with the others.", listed(&extra, 5))),
-            );
-        }
-        Ok(())
-    }
-}
-
-/// Bytes of an index for each key: about as few as an entry with a short key has.
-const BYTES_PER_KEY: usize = 80;
-
-/// The maximum number of the index's metadata entries that are shown.
-const MAX_FACTS: usize = 16;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
 use statelens_checkpoint::{
-    Checkpoint, FileSet, Grade, Layout, Limits, Memory, Result, Unwatched, Value,
+    Checkpoint, FileSet, FindingKind, Grade, Layout, Limits, Memory, Result, Text, Unwatched, Value,
 };
 
 use super::sort;
@@ -273,6 +273,47 @@ fn lists_tensors_of_missing_shards() {
     // An index without any of its shards is an error.
     let error = open(files(&[("x.bin.index.json", INDEX.as_bytes())])).unwrap_err();
     assert!(error.to_string().contains("x-00002-of-00002.bin"), "{error}");
+}
+
+/// A shard whose own reader fails costs only its tensors.
+#[test]
+fn shards_that_cannot_be_read_count_as_missing() {
+    let one = pickle(&[("a", 1), ("b", 2)]);
+    let cut = &pickle(&[("c", 3)])[..12];
+    let index = ("x.bin.index.json", INDEX.as_bytes());
+    let set = files(&[("x-00001-of-00002.bin", &one), ("x-00002-of-00002.bin", cut), index]);
+    let checkpoint = open(set).unwrap();
+    assert_eq!(keys(&checkpoint), ["c", "a", "b"]);
+    let titles: Vec<&str> = checkpoint.findings.iter().map(|it| it.title.as_str()).collect();
+    assert_eq!(
+        titles,
+        ["x-00002-of-00002.bin can't be read", "1 of 2 shards can't be read: x-00002-of-00002.bin"]
+    );
+    assert_eq!(checkpoint.findings[1].missing, ["x-00002-of-00002.bin"]);
+    let leaf = &checkpoint.leaves()[0];
+    let (_, tensor) = checkpoint.tensor_of(leaf.target).unwrap();
+    let is_reason = |why: &Text| why.to_lossy().contains("can't be read");
+    assert!(matches!(&tensor.layout, Layout::Missing(why) if is_reason(why)));
+
+    // Without an index, the keys in the shard are unknown.
+    let all: [(&str, &[u8]); 3] =
+        [("x-00001-of-00003.bin", &one), ("x-00002-of-00003.bin", cut), ("readme.md", b"")];
+    let checkpoint = open(files(&all)).unwrap();
+    assert_eq!(keys(&checkpoint), ["a", "b"]);
+    let kinds: Vec<FindingKind> = checkpoint.findings.iter().map(|finding| finding.kind).collect();
+    assert_eq!(kinds, [FindingKind::WrongFile, FindingKind::UnlistedFiles]);
+    let title = &checkpoint.findings[1].title;
+    assert!(title.starts_with("2 of 3 shards are missing or can't be read: "), "{title}");
+
+    // One that holds something else than a dict is not a shard.
+    let list = b"\x80\x02].";
+    let error =
+        open(files(&[("x-00001-of-00002.bin", &one), ("x-00002-of-00002.bin", list), index]));
+    assert!(error.unwrap_err().to_string().contains("does not hold a dict"));
+
+    // If no shard can be read, the reason of the first is the error.
+    let error = open(files(&[("x-00001-of-00002.bin", cut), index])).unwrap_err();
+    assert!(error.to_string().contains("x-00001-of-00002.bin"), "{error}");
 }
 
 /// Numbers with and without leading zeros, in the order of the numbers.

@@ -7,7 +7,7 @@
 
 use hdf5_reader::Storage;
 use hdf5_reader::io::Cursor;
-use statelens_checkpoint::Result;
+use statelens_checkpoint::{Error, Result, grouped};
 
 use crate::error::from_reader;
 use crate::file::dataset::{DataLocation, Dataset};
@@ -42,22 +42,36 @@ pub(crate) fn recorded_base(whole: &Source, start: u64, version: u8, width: u8) 
 impl Hdf5File {
     /// Compares the recorded end with the file and the objects found in it; `None` if they agree.
     pub fn end(&self, found: &Groups) -> Option<EndMismatch> {
-        let recorded = self.superblock().eof_address;
-        if self.source.is_undefined(recorded) {
+        if self.source.is_undefined(self.superblock().eof_address) {
             return None;
         }
-        let len = Storage::len(&self.source);
         let Some(end) = self.recorded_end() else { return Some(EndMismatch::Elsewhere) };
-        if end > len {
-            // After a user block, writers count the end from either start.
-            let least = recorded.min(recorded.saturating_sub(self.source.base()).max(1)).min(end);
-            return least
-                .checked_sub(len)
-                .filter(|missing| *missing > 0)
-                .map(EndMismatch::CutShort);
+        if end > Storage::len(&self.source) {
+            return self.missing().map(EndMismatch::CutShort);
         }
         let reached = self.source.reached().max(found.data_end);
         (reached > end).then(|| EndMismatch::Behind(reached - end))
+    }
+
+    /// Adds to an error about the root group, without which nothing can be read, how much of the
+    /// file is missing if it is cut short.
+    pub fn root_error(&self, error: Error) -> Error {
+        let error = error.context("the root group can't be read");
+        let Some(missing) = self.missing() else { return error };
+        let len = Storage::len(&self.source);
+        error.advice(format!(
+            "The file is cut short: {} of {} bytes are there. Copy or download it again.",
+            grouped(len),
+            grouped(len.saturating_add(missing))
+        ))
+    }
+
+    /// Returns the number of bytes between the end of the file and a later recorded end.
+    fn missing(&self) -> Option<u64> {
+        let (end, recorded) = (self.recorded_end()?, self.superblock().eof_address);
+        // After a user block, writers count the end from either start.
+        let least = recorded.min(recorded.saturating_sub(self.source.base()).max(1)).min(end);
+        least.checked_sub(Storage::len(&self.source)).filter(|missing| *missing > 0)
     }
 
     /// Returns the recorded end of the container, from its start; `None` if it is undefined or

@@ -259,6 +259,7 @@ type Entries = Vec<(DictKey, ValueId)>;
 
 /// A value without its parts.
 enum Assembly {
+    Plain(Value),
     List(ListClass),
     Tuple(TupleClass),
     Set {
@@ -420,6 +421,7 @@ impl Lowering<'_> {
 
     fn assemble(&mut self, assembly: Assembly, ids: Vec<ValueId>) -> Result<Value> {
         Ok(match assembly {
+            Assembly::Plain(value) => value,
             Assembly::List(class) => Value::List(List { class, items: ids }),
             Assembly::Tuple(class) => Value::Tuple(Tuple { class, items: ids }),
             Assembly::Set { frozen } => Value::Set(Set { frozen, items: ids }),

@@ -34,7 +34,8 @@ impl Lowering<'_> {
             // The fields of a record have orders of their own.
             let is_record = matches!(&dtype, DType::Numpy(numpy) if !numpy.fields.is_empty());
             let numpy = Some(if is_record { ByteOrder::Little } else { element.order });
-            return Some(LoweredNode::Plain(Value::DType { dtype, numpy }));
+            let value = LoweredNode::Plain(Value::DType { dtype, numpy });
+            return Some(self.with_metadata(value, id));
         }
         match (&*global.module, &*global.name) {
             (
@@ -89,15 +90,40 @@ impl Lowering<'_> {
     }
 
     /// Adds to an array its class, and the metadata of its dtype as attributes.
-    fn described(&self, array: LoweredNode, class: Option<NodeId>, dtype: NodeId) -> LoweredNode {
+    fn described(
+        &mut self,
+        array: LoweredNode,
+        class: Option<NodeId>,
+        dtype: NodeId,
+    ) -> LoweredNode {
         let LoweredNode::Parts(Assembly::Array { mut tensor, scalar }, parts) = array else {
             return array;
         };
         tensor.class = class.and_then(|class| self.subclass(class)).unwrap_or_default();
-        let assembly = Assembly::Array { tensor, scalar };
-        match self.metadata(dtype) {
-            Some(metadata) => LoweredNode::With(assembly, parts, metadata),
-            None => LoweredNode::Parts(assembly, parts),
+        self.with_metadata(LoweredNode::Parts(Assembly::Array { tensor, scalar }, parts), dtype)
+    }
+
+    /// Adds the metadata of a dtype, or else the fields of a record whose dtypes have some, as
+    /// attributes.
+    fn with_metadata(&mut self, node: LoweredNode, dtype: NodeId) -> LoweredNode {
+        let (own, fields) = (self.metadata(dtype), self.described_fields(dtype, 0));
+        if own.is_some() && fields.is_some() {
+            let reason = "the record has metadata of its own, which is kept";
+            self.state.problems.add(
+                Grade::Note,
+                "Metadata of a record's fields is left out",
+                reason,
+            );
+        }
+        let attributes = own.or(fields);
+        match (node, attributes) {
+            (LoweredNode::Parts(assembly, parts), Some(attributes)) => {
+                LoweredNode::With(assembly, parts, attributes)
+            }
+            (LoweredNode::Plain(value), Some(attributes)) => {
+                LoweredNode::With(Assembly::Plain(value), Vec::new(), attributes)
+            }
+            (node, _) => node,
         }
     }
 
@@ -124,6 +150,28 @@ impl Lowering<'_> {
             _ => metadata,
         };
         self.pickle.dict(metadata).filter(|entries| !entries.is_empty()).map(|_| metadata)
+    }
+
+    /// Returns the fields of a record, a dict of tuples `(dtype, offset)`, if the dtype of one has
+    /// metadata.
+    fn described_fields(&self, dtype: NodeId, depth: usize) -> Option<NodeId> {
+        let state = self.pickle.sequence(self.pickle.state(dtype)?)?;
+        // A field can be an array: the dtype of its elements, and its shape.
+        if let Some([base, _shape]) = state.get(2).and_then(|parts| self.pickle.sequence(*parts)) {
+            return self.described_fields(*base, depth).or_else(|| self.metadata(*base));
+        }
+        let table = *state.get(4)?;
+        let fields = self.pickle.dict(table)?;
+        if depth == RECORD_DEPTH || !self.afford(fields.len()) {
+            return None;
+        }
+        fields
+            .iter()
+            .filter_map(|(_, field)| self.pickle.sequence(*field)?.first().copied())
+            .any(|field| {
+                self.metadata(field).or_else(|| self.described_fields(field, depth + 1)).is_some()
+            })
+            .then_some(table)
     }
 
     /// Recognises an array with a mask, by the state of `_mareconstruct(MaskedArray, ndarray, (0,),
@@ -159,7 +207,8 @@ impl Lowering<'_> {
             false => Layout::Inline(mask),
         };
         let mask = Box::new(Tensor::new(element, dims, layout));
-        Some(LoweredNode::Parts(Assembly::Masked { data, mask }, vec![*fill]))
+        let masked = LoweredNode::Parts(Assembly::Masked { data, mask }, vec![*fill]);
+        Some(self.with_metadata(masked, *dtype))
     }
 
     /// Converts an array of objects: to one leaf with its shape as argument if all items are plain.
@@ -169,7 +218,7 @@ impl Lowering<'_> {
         let items = self.pickle.sequence(data).filter(|items| self.afford(items.len()))?;
         if items.iter().all(|item| self.is_plain(*item)) {
             let array = super::empty(Global::new("numpy", "ndarray"), Form::Call);
-            let args = match self.is_string_dtype(dtype) {
+            let args = match self.is_string_dtype(dtype) || self.metadata(dtype).is_some() {
                 true => vec![shape, dtype],
                 false => vec![shape],
             };
@@ -178,6 +227,9 @@ impl Lowering<'_> {
         let mut fields = Fields::default();
         if self.pickle.sequence(shape).is_none_or(|shape| shape.len() != 1) {
             fields.add("shape".into(), shape, "shape");
+        }
+        if self.metadata(dtype).is_some() {
+            fields.add("dtype".into(), dtype, "dtype");
         }
         for (index, item) in (0u64..).zip(items) {
             fields.add(DictKey::Int(index.into()), *item, "items");
@@ -215,10 +267,8 @@ impl Lowering<'_> {
         }
         let mut tensor = Tensor::new(element.dtype, Vec::new(), Layout::Inline(data));
         tensor.byte_order = element.order;
-        Some(LoweredNode::Parts(
-            Assembly::Array { tensor: Box::new(tensor), scalar: true },
-            Vec::new(),
-        ))
+        let scalar = Assembly::Array { tensor: Box::new(tensor), scalar: true };
+        Some(self.with_metadata(LoweredNode::Parts(scalar, Vec::new()), dtype))
     }
 
     fn dense(

@@ -26,9 +26,11 @@ pub(super) fn packed<'a>(set: &Set<'a>) -> Option<Found<'a>> {
     let codes = set.get("weight_packed")?;
     let floats = codes.tensor.dtype == DType::U8;
     let made = if floats { floats_made(set) } else { integers_made(set) };
-    let what = match (floats, set.get("weight_global_scale"), &made) {
-        (true, Some(_), _) => "NVFP4".to_owned(),
-        (true, None, _) => "MXFP4".to_owned(),
+    let is_nvfp4 = set.get("weight_global_scale").is_some()
+        || set.get("weight_scale").is_some_and(|scales| scales.tensor.dtype == DType::F8E4M3FN);
+    let what = match (floats, is_nvfp4, &made) {
+        (true, true, _) => "NVFP4".to_owned(),
+        (true, false, _) => "MXFP4".to_owned(),
         (_, _, Ok((bits, _))) => format!("{bits} bits"),
         _ => "packed".to_owned(),
     };
@@ -48,7 +50,11 @@ fn floats_made(set: &Set<'_>) -> Result<(u32, Made)> {
         return Err(contradicts("the codes are", &codes.shape, "two dimensions"));
     };
     let columns = bytes.saturating_mul(2);
-    let global = set.get("weight_global_scale").map(|scale| scale.tensor);
+    let global = match scales.dtype {
+        // The scales of NVFP4, which are divided by another one.
+        DType::F8E4M3FN => Some(set.need("weight_global_scale")?),
+        _ => set.get("weight_global_scale").map(|scale| scale.tensor),
+    };
     let group = if global.is_some() { 16 } else { 32 };
     let each = group_size(columns, last(scales), scales, Some(group))?;
     let shape = [1, rows, columns];
@@ -149,8 +155,10 @@ fn integers_made(set: &Set<'_>) -> Result<(u32, Made)> {
 
 /// Returns the zero points: packed along the rows of the weight, or a byte each.
 pub(super) fn zeros(set: &Set<'_>, bits: u32) -> Result<Offset> {
-    let Some(zeros) = set.get("weight_zero_point") else { return Ok(Offset::None) };
-    let tensor = zeros.tensor.clone();
+    if set.get("weight_zero_point").is_none() && !set.settings.asymmetric() {
+        return Ok(Offset::None);
+    }
+    let tensor = set.need("weight_zero_point")?.clone();
     Ok(match &tensor.dtype {
         DType::I32 => {
             let packing = CodePacking::AlongColumn(bits);

@@ -93,6 +93,9 @@ fn gptq_made(set: &Set<'_>) -> Result<(u32, Made)> {
     let rows = match listed {
         Some(list) => Groups::Listed(list.clone(), groups),
         None => {
+            if groups > 1 && set.settings.text("desc_act") == Some("true") {
+                set.need("g_idx")?;
+            }
             let stated = set.settings.number("group_size").filter(|_| groups > 1);
             Groups::Every(group_size(inputs, groups, scales, stated)?)
         }

@@ -3,17 +3,30 @@
 use statelens_checkpoint::{CodePacking, CodeValues, DType, Error, Groups, Result, Tensor};
 
 use super::compressed::{HELPERS, with_rows, zeros};
-use super::{fp4, group_size, rounding, scaled_codes, three};
+use super::{fp4, group_size, is_narrow, rounding, scaled_codes, three};
 use crate::set::{Found, Made, Set, contradicts};
 
 pub(super) fn find<'a>(set: &Set<'a>) -> Option<Found<'a>> {
     let codes = set.get("weight")?;
-    let narrow = matches!(
-        codes.tensor.dtype,
-        DType::I8 | DType::F8E4M3FN | DType::F8E4M3FNUZ | DType::F8E5M2 | DType::F8E5M2FNUZ
-    );
+    let narrow = is_narrow(codes.tensor);
     let inverse = set.get("weight_scale_inv");
-    let scales = inverse.or_else(|| set.get("weight_scale"))?;
+    let dtype = if codes.tensor.dtype == DType::I8 { "int8" } else { "fp8" };
+    let Some(scales) = inverse.or_else(|| set.get("weight_scale")) else {
+        let name = match set.settings.text("quant_method") {
+            Some("fp8") => "weight_scale_inv",
+            Some("bitsandbytes") => "SCB",
+            _ => "weight_scale",
+        };
+        let missing = || set.need(name).err();
+        let why = (narrow && set.settings.scales_bytes()).then(missing).flatten()?;
+        return Some(Found {
+            name: codes.name.to_owned(),
+            scheme: format!("{dtype} with scales"),
+            codes,
+            helpers: Vec::new(),
+            made: Err(why),
+        });
+    };
     if !narrow {
         return (codes.tensor.dtype == DType::U8).then(|| Found {
             name: codes.name.to_owned(),
@@ -23,7 +36,6 @@ pub(super) fn find<'a>(set: &Set<'a>) -> Option<Found<'a>> {
             made: Err(Error::unsupported("the scheme is not known")),
         });
     }
-    let dtype = if codes.tensor.dtype == DType::I8 { "int8" } else { "fp8" };
     let made = made(set, codes.tensor, scales.tensor, inverse.is_some());
     Some(Found {
         name: codes.name.to_owned(),

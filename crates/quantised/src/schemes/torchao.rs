@@ -14,7 +14,7 @@ use std::sync::Arc;
 use statelens_checkpoint::json::{Document, JsonNode};
 use statelens_checkpoint::{
     Arithmetic, Checkpoint, CodePacking, CodeValues, Codes, Computed, DType, Dict, DictClass,
-    DictKey, Error, Layout, Offset, Result, Tensor, Value,
+    DictKey, Error, Layout, Offset, Result, Strided, Tensor, Value, contiguous_strides,
 };
 
 use super::{fp4, group_size, scaled, scaled_codes, three};
@@ -28,6 +28,21 @@ const FLOATS: [&str; 2] = ["Float8Tensor", "MXTensor"];
 /// The classes with FP4 codes, two in a byte (if the codes of an `MXTensor` are bytes).
 const FOUR_BITS: [&str; 2] = ["MXTensor", "NVFP4Tensor"];
 
+/// Integers of four bits in the order of the weight.
+const INT4: &str = "Int4Tensor";
+
+/// The classes whose codes are in the order in which a kernel reads them.
+const OF_KERNELS: [&str; 5] = [
+    "Int4TilePackedTo4dTensor",
+    "Int4PreshuffledTensor",
+    "Int4PlainInt32Tensor",
+    "Int4OpaqueTensor",
+    "IntxOpaqueTensor",
+];
+
+/// The fields that hold codes, the first one of newer versions.
+const CODES: [&str; 5] = ["qdata", "int_data", "packed_weight", "packed_weights", "quantized_data"];
+
 /// An object of torchao.
 struct Object<'a> {
     class: &'a str,
@@ -36,6 +51,8 @@ struct Object<'a> {
     zeros: Option<&'a Tensor>,
     /// The factor of all scales of an `NVFP4Tensor`.
     factor: Option<&'a Tensor>,
+    /// Whether the inputs of the layer are multiplied by a tensor.
+    scaled_inputs: bool,
     /// Whether the scales are in the order of GPU tiles.
     swizzled: bool,
 }
@@ -52,7 +69,7 @@ pub(crate) fn find<'a>(
         return None;
     }
     let part = |name: &str| names.iter().find(|part| part.name == name).copied();
-    let codes = part("qdata").or_else(|| part("int_data")).or_else(|| part("packed_weight"))?;
+    let codes = CODES.iter().find_map(|name| part(name))?;
     let files = &source.files;
     let set = Set { files, settings, attributes: &[], module: "", parts: HashMap::new() };
     let swizzled = dict.entries.iter().any(|(key, id)| {
@@ -68,6 +85,7 @@ pub(crate) fn find<'a>(
             scales: tensor("scale"),
             zeros: tensor("zero_point"),
             factor: tensor("per_tensor_scale"),
+            scaled_inputs: tensor("act_pre_scale").is_some(),
             swizzled,
         },
     );
@@ -100,6 +118,7 @@ pub(super) fn flat<'a>(set: &Set<'a>) -> Option<Found<'a>> {
             scales: part("_weight_scale"),
             zeros: part("_weight_zero_point"),
             factor: part("_weight_per_tensor_scale"),
+            scaled_inputs: part("_weight_act_pre_scale").is_some(),
             swizzled,
         },
     );
@@ -126,8 +145,19 @@ fn made(set: &Set<'_>, object: &Object<'_>) -> Result<Made> {
     let Object { class, codes, .. } = *object;
     let bytes = if codes.dtype == DType::I8 { &INTEGERS } else { &FLOATS };
     let is_fp4 = codes.dtype == DType::U8 && FOUR_BITS.contains(&class);
-    if !is_fp4 && !bytes.contains(&class) {
-        return Err(Error::unsupported(format!("how {class} places its codes is not known")));
+    let advice = "Load it with the library that wrote it, or use the model that was quantised.";
+    if OF_KERNELS.contains(&class) {
+        let why =
+            format!("{class} has its codes in the order of a kernel, which is not documented");
+        return Err(Error::unsupported(why).advice(advice));
+    }
+    if !is_fp4 && class != INT4 && !bytes.contains(&class) {
+        let why = format!("how {class} places its codes is not known");
+        return Err(Error::unsupported(why).advice(advice));
+    }
+    if object.scaled_inputs {
+        return Err(Error::unsupported("the layer multiplies its inputs by `act_pre_scale`")
+            .advice("A weight alone does not give the same results."));
     }
     if object.swizzled {
         return Err(Error::unsupported("the scales are in the order of GPU tiles")
@@ -137,9 +167,10 @@ fn made(set: &Set<'_>, object: &Object<'_>) -> Result<Made> {
         Error::damaged("its scale is missing")
             .advice("Without it, the values of the codes are not known.")
     })?;
-    let mut made = match is_fp4 {
-        true => fp4_made(set, object, scales)?,
-        false => scaled::made(set, codes, scales, true)?,
+    let mut made = match (is_fp4, class) {
+        (true, _) => fp4_made(set, object, scales)?,
+        (false, INT4) => return int4_made(object, scales),
+        (false, _) => scaled::made(set, codes, scales, true)?,
     };
     if let Some(zeros) = object.zeros.filter(|zeros| zeros.stored == DType::I8) {
         let zeros = Codes { tensor: zeros.clone(), packing: CodePacking::Bytes };
@@ -148,6 +179,61 @@ fn made(set: &Set<'_>, object: &Object<'_>) -> Result<Made> {
     // The shapes of its scales are those of its blocks.
     made.inferred.clear();
     Ok(made)
+}
+
+/// Signed integers, the first code in the low half of a byte. The scales and zero points have the
+/// groups before the rows: `code * scale + zero point` (`int4_tensor.py`; `_int4_row_dequantize_zp`
+/// in `torchao/prototype/gptq/api.py` moves both by 8).
+fn int4_made(object: &Object<'_>, scales: &Tensor) -> Result<Made> {
+    let codes = object.codes;
+    let zeros = object.zeros.ok_or_else(|| {
+        Error::damaged("its zero_point is missing")
+            .advice("Without it, the values of the codes are not known.")
+    })?;
+    let packed = three(&codes.shape).zip(three(&scales.shape));
+    let packed = packed.and_then(|([matrices, rows, bytes], of_scales)| {
+        Some(([matrices, rows, bytes.checked_mul(2)?], of_scales))
+    });
+    let Some((shape, [matrices, groups, rows])) = packed else {
+        return Err(contradicts("the codes are", &codes.shape, "at least two dimensions"));
+    };
+    if [matrices, rows] != shape[..2] || zeros.shape != scales.shape {
+        let expected = format!("scales and zero points of {} columns", shape[1]);
+        return Err(contradicts("the scales are", &scales.shape, expected));
+    }
+    let each = group_size(shape[2], groups, scales, None)?;
+    let signed: Vec<f32> = (0..16i8).map(|code| f32::from(code - (code & 8) * 2)).collect();
+    let values = CodeValues::Table(signed.into());
+    let scales = transposed(scales)?;
+    let mut of = scaled_codes(codes, CodePacking::AlongRow(4), values, shape, &scales, each);
+    of.offset = Offset::Biases(transposed(zeros)?);
+    let mut dense = codes.shape.clone();
+    if let Some(last) = dense.last_mut() {
+        *last = shape[2];
+    }
+    Ok(Made { of, shape: dense, inferred: Vec::new() })
+}
+
+/// Returns the tensor with its last two dimensions swapped.
+fn transposed(tensor: &Tensor) -> Result<Tensor> {
+    let bad = || contradicts("a part is", &tensor.shape, "at least two dimensions");
+    let view = match &tensor.layout {
+        Layout::Strided(view) => Some(view.clone()),
+        layout => {
+            let storage_len = tensor.numel().and_then(|numel| tensor.stored.bytes_of(numel));
+            storage_len.zip(contiguous_strides(&tensor.shape)).map(|(storage_len, strides)| {
+                Strided { storage: Arc::new(layout.clone()), storage_len, offset: 0, strides }
+            })
+        }
+    };
+    let (mut view, mut shape) = (view.ok_or_else(bad)?, tensor.shape.clone());
+    let last = shape.len().checked_sub(1).filter(|last| *last > 0).ok_or_else(bad)?;
+    if view.strides.len() != shape.len() {
+        return Err(bad());
+    }
+    shape.swap(last - 1, last);
+    view.strides.swap(last - 1, last);
+    Ok(Tensor { shape, layout: Layout::Strided(view), ..tensor.clone() })
 }
 
 /// FP4, the first code in the low half of a byte.

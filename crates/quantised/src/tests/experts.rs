@@ -59,9 +59,9 @@ fn names_follow_the_architecture_and_the_other_side() {
 #[test]
 fn rows_of_heads_are_in_the_original_order() {
     use statelens_checkpoint::{DictKey, Value};
-    let (heads, of_keys, size, width) = (4u64, 2u64, 6u64, 3u64);
+    let (heads, of_keys, size, width) = (6u64, 2u64, 6u64, 3u64);
     // Row `2 * pair + half` of a head is row `pair + half * size / 2` of the original.
-    let reordered = |heads: u64| -> Vec<u64> {
+    let reordered = |heads: u64, size: u64| -> Vec<u64> {
         (0..heads * size)
             .map(|row| {
                 let (head, at) = (row / size, row % size);
@@ -74,7 +74,10 @@ fn rows_of_heads_are_in_the_original_order() {
         numbers.flat_map(|number| (number as f32).to_le_bytes()).collect()
     };
     let file = |architecture: &str, per_layer: bool| {
-        let (queries, keys) = (reordered(heads), reordered(of_keys));
+        // Three queries share a key: `xverse` takes the keys to be three heads.
+        let keys = if architecture == "xverse" { heads / of_keys } else { of_keys };
+        let keys = reordered(keys, of_keys * size / keys);
+        let queries = reordered(heads, size);
         let tensors = [
             ("token_embd.weight", vec![1u64], vec![0; 4]),
             ("blk.1.attn_q.weight", vec![heads * size, width], bytes(&queries)),

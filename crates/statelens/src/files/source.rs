@@ -210,6 +210,22 @@ pub(super) fn with_dangling(error: Error, path: &Path) -> Error {
     }
 }
 
+/// Returns whether a path can be the id of a repository on the Hub, `owner/name`.
+fn is_repository(path: &Path) -> bool {
+    let is_name = |part: &str| {
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+        !part.is_empty() && !part.starts_with('.') && part.chars().all(is_plain)
+    };
+    let halves = path.to_str().and_then(|path| path.split_once('/'));
+    halves.is_some_and(|(owner, name)| {
+        is_name(owner)
+            && is_name(name)
+            && !Path::new(owner).exists()
+            && !name.contains(".index.")
+            && !statelens_formats::has_known_extension(name)
+    })
+}
+
 /// Returns the error for a file that can't be opened.
 pub fn open_error(error: &std::io::Error, path: &Path) -> Error {
     use std::io::ErrorKind;
@@ -222,7 +238,15 @@ pub fn open_error(error: &std::io::Error, path: &Path) -> Error {
                     .in_file(name)
                     .advice(DANGLING)
             }
-            Err(_) => Error::io("the file does not exist").coded("not-found").in_file(name),
+            Err(_) => {
+                let missing = Error::io("the file does not exist").coded("not-found");
+                match is_repository(path) {
+                    true => missing
+                        .advice(format!("For a repository on the Hub, write hf://{name}."))
+                        .in_file(name),
+                    false => missing.in_file(name),
+                }
+            }
         },
         ErrorKind::PermissionDenied => Error::io("you don't have permission to read this file")
             .in_file(name)

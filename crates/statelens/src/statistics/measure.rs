@@ -1,6 +1,6 @@
 //! Measures a checkpoint: reads its tensors, checks those without statistics, reads some again.
 
-use statelens_checkpoint::{Leaf, Progress, Result};
+use statelens_checkpoint::{Error, Leaf, Progress, Result, Setting, advice};
 use statelens_convert::Pattern;
 use statelens_values::weights::{Noticed, Survey};
 
@@ -53,6 +53,9 @@ pub fn measure<T, E: From<crate::Error>>(
     let wanted = |key: &str| Pattern::any_selects(patterns, key);
     let leaves = core.leaves().into_iter().filter(|leaf| wanted(&leaf.flat.to_lossy()));
     let leaves: Vec<Leaf> = leaves.collect();
+    if !fail_on.is_empty() {
+        refuse_unused(patterns, &leaves)?;
+    }
     let mut tensors = MeasuredTensors::new(options, core, &leaves);
     let first = first_read(core, &leaves);
     drive(first, workers, stages.begin("reading")?, &mut |id, found| tensors.take(id, found))?;
@@ -71,6 +74,20 @@ pub fn measure<T, E: From<crate::Error>>(
     let second = SecondPass::read(core, &leaves, &tensors, options.rows, &mut again)?;
     let noticed = second.findings(core, &leaves);
     report(Measurements { leaves: &leaves, tensors: &tensors, second, noticed, failed })
+}
+
+/// Fails if a pattern matches no key: what it names would pass without being checked.
+fn refuse_unused(patterns: &[Pattern], leaves: &[Leaf]) -> Result<()> {
+    let is_unused =
+        |pattern: &&Pattern| !leaves.iter().any(|leaf| pattern.selects(&leaf.flat.to_lossy()));
+    match patterns.iter().find(is_unused) {
+        None => Ok(()),
+        Some(unused) => Err(Error::refused(format!(
+            "no key matches {}, so nothing would be checked",
+            unused.as_str()
+        ))
+        .advice(advice!["List the keys with ", Setting::ListKeys, "."])),
+    }
 }
 
 impl Measurements<'_> {

@@ -121,7 +121,7 @@ impl Prefix {
     fn old_objects(&self) -> Result<Vec<String>> {
         let metadata = self.bucket.read_start(&self.key(METADATA), 1 << 30)?.unwrap_or_default();
         let address = self.bucket.address(&self.key);
-        let objects = s3::objects(&metadata, &address).unwrap_or_default();
+        let objects = s3::objects(&metadata, Some(&address)).unwrap_or_default();
         Ok(objects.into_iter().map(|(name, _)| name).collect())
     }
 }

@@ -106,14 +106,10 @@ impl PlotArea {
 }
 
 impl Chart {
-    /// Returns all finite points, without partial ones if there are others.
+    /// Returns all finite points.
     fn points(&self) -> impl Iterator<Item = (f64, f64)> {
-        let all = || {
-            let all = self.lines.iter().flat_map(|line| &line.points).copied();
-            all.filter(|(x, y)| x.is_finite() && y.is_finite())
-        };
-        let whole = all().any(|(x, _)| !self.is_partial(x));
-        all().filter(move |(x, _)| !whole || !self.is_partial(*x))
+        let all = self.lines.iter().flat_map(|line| &line.points).copied();
+        all.filter(|(x, y)| x.is_finite() && y.is_finite())
     }
 
     fn is_partial(&self, place: f64) -> bool {
@@ -589,6 +585,17 @@ mod tests {
         let middle = frame.y(3f64.sqrt());
         assert!((middle - frame.top - frame.high / 2.0).abs() < 1e-9, "{middle}");
         assert_eq!(frame.y(-0.5), frame.top + frame.high);
+    }
+
+    #[test]
+    fn partial_points_are_drawn_at_their_heights() {
+        let points = vec![(1.0, 56.65), (2.0, 56.81), (3.0, 57.2), (4.0, 56.02)];
+        let partial = [3.0, 4.0].map(|place| (place, "cut short".to_owned())).to_vec();
+        let lines = vec![Series { name: "model".into(), points }];
+        let chart = Chart { lines, partial, ..Chart::default() };
+        let frame = chart.frame(400.0, 200.0);
+        assert_eq!(frame.up, (56.02, 57.2));
+        assert_eq!([frame.y(57.2), frame.y(56.02)], [frame.top, frame.top + frame.high]);
     }
 
     #[test]

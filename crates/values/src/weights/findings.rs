@@ -29,7 +29,10 @@ pub trait Seen {
 
 /// Returns the tensors of these leaves, each once, with the index of its leaf.
 fn tensors(checkpoint: &Checkpoint, leaves: &[Leaf]) -> Vec<(TensorId, usize)> {
-    let mut seen = HashSet::new();
+    let mut seen = vec![false; checkpoint.tensors().len()];
+    let mut is_first = |id: TensorId| {
+        seen.get_mut(id.0 as usize).is_some_and(|seen| !std::mem::replace(seen, true))
+    };
     let tensor = |leaf: &Leaf| match checkpoint.value(leaf.target) {
         Value::Tensor(_) | Value::Array(_) => checkpoint.tensor_of(leaf.target),
         _ => None,
@@ -37,7 +40,7 @@ fn tensors(checkpoint: &Checkpoint, leaves: &[Leaf]) -> Vec<(TensorId, usize)> {
     (0..)
         .zip(leaves)
         .filter_map(|(at, leaf)| Some((tensor(leaf)?.0, at)))
-        .filter(|(id, _)| seen.insert(*id))
+        .filter(|(id, _)| is_first(*id))
         .collect()
 }
 
@@ -91,15 +94,19 @@ pub fn findings(checkpoint: &Checkpoint, leaves: &[Leaf], seen: &impl Seen) -> V
             ))
         })
         .collect();
-    let places: HashMap<usize, usize> =
-        known.iter().enumerate().map(|(at, (leaf, _))| (*leaf, at)).collect();
-    let leaf_of: HashMap<TensorId, usize> = of.iter().copied().collect();
+    let groups = groups(checkpoint, &of, seen);
+    let grouped: HashSet<TensorId> = groups.iter().flatten().copied().collect();
+    let leaf_of: HashMap<TensorId, usize> =
+        of.iter().copied().filter(|(id, _)| grouped.contains(id)).collect();
     let mut equal = Vec::new();
-    for group in groups(checkpoint, &of, seen) {
+    for group in groups {
         let mut by_hash: HashMap<u128, Vec<usize>> = HashMap::new();
         for (id, hash) in group.iter().zip(hashes(&group, seen).unwrap_or_default()) {
-            if let Some(at) = leaf_of.get(id).and_then(|leaf| places.get(leaf)) {
-                by_hash.entry(hash).or_default().push(*at);
+            let leaf = leaf_of.get(id);
+            // Leaves are in ascending order.
+            let at = leaf.map(|leaf| known.binary_search_by_key(leaf, |(leaf, _)| *leaf));
+            if let Some(Ok(at)) = at {
+                by_hash.entry(hash).or_default().push(at);
             }
         }
         equal.extend(by_hash.into_values().filter(|group| group.len() > 1));

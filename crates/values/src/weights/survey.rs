@@ -59,13 +59,14 @@ impl Measured {
 }
 
 /// The result of reading a tensor.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum TensorOutcome {
     /// The summary of its values.
     Read(Box<Summary>),
     /// A hash of its logical bytes, which is the same for equal tensors in this process only.
     Hash(u128),
-    /// Statistics of its rows, and of its columns if requested.
+    /// Statistics of its rows, and of its columns if requested. They are not sent to other processes.
+    #[serde(skip)]
     Lines(Box<MatrixLines>),
     /// The tensor is not numeric, or has too many repeated values; the reason.
     Without(String),
@@ -111,8 +112,11 @@ struct Starts {
 /// A statistic of a tensor or of a part of it, and the hash of its bytes if it begins like an
 /// earlier one.
 #[doc(hidden)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct PartOutcome {
     outcome: TensorOutcome,
+    /// Hashes of other processes can't be compared.
+    #[serde(skip)]
     hash: Option<Box<ByteHash>>,
 }
 
@@ -473,20 +477,33 @@ pub(super) fn twins<'a>(
     checkpoint: &Checkpoint,
     measured: impl Iterator<Item = (TensorId, &'a Statistics)>,
 ) -> Vec<Vec<TensorId>> {
-    let mut by_statistics: HashMap<_, Vec<TensorId>> = HashMap::new();
-    let mut places = HashSet::new();
-    for (id, statistics) in measured {
+    // Few of many tensors have a twin, so only those with equal signs are compared in full.
+    let mut signs = Vec::new();
+    for (at, (id, statistics)) in measured.enumerate() {
         let Ok(tensor) = checkpoint.tensor(id) else { continue };
         if statistics.count < 2 || statistics.all_equal() {
             continue;
         }
-        if let Layout::Span(span) = &tensor.layout
-            && !places.insert((span.file, span.offset))
-        {
-            continue;
+        let sign = statistics.bits().iter().fold(0, |sign: u64, bits| {
+            (sign.rotate_left(23) ^ bits).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+        });
+        signs.push((sign, at, id, tensor, statistics));
+    }
+    statelens_checkpoint::order::by(&mut signs, |one, other| {
+        (one.0, one.1).cmp(&(other.0, other.1))
+    });
+    let mut by_statistics: HashMap<_, Vec<TensorId>> = HashMap::new();
+    let mut places = HashSet::new();
+    for alike in signs.chunk_by(|one, other| one.0 == other.0).filter(|alike| alike.len() > 1) {
+        for (_, _, id, tensor, statistics) in alike {
+            if let Layout::Span(span) = &tensor.layout
+                && !places.insert((span.file, span.offset))
+            {
+                continue;
+            }
+            let key = (&tensor.dtype, tensor.shape.as_slice(), statistics.bits());
+            by_statistics.entry(key).or_default().push(*id);
         }
-        let key = (&tensor.dtype, tensor.shape.as_slice(), statistics.bits());
-        by_statistics.entry(key).or_default().push(id);
     }
     let mut groups: Vec<Vec<TensorId>> =
         by_statistics.into_values().filter(|group| group.len() > 1).collect();

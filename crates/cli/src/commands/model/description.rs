@@ -31,6 +31,7 @@ pub(crate) fn print(model: &Model, printer: &mut Printer) -> std::result::Result
     }
     let mut table = TextTable::new(&["", "", "", ""]);
     for fact in &model.facts {
+        let fact = fact.of_file();
         let source = if fact.is_known() { fact.source.word() } else { "" };
         table.row(vec![fact.label.to_string(), fact.text(), source.into(), fact.basis()]);
     }

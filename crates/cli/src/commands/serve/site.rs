@@ -6,6 +6,7 @@
 //! here is not), and it does not come from another origin.
 
 use std::path::Path;
+use std::time::UNIX_EPOCH;
 
 use statelens::parts::checkpoint::percent_encode;
 use statelens::parts::formats::sets::CheckpointFiles;
@@ -141,12 +142,27 @@ fn listing(folder: &ServedFolder) -> Response {
         let files: Vec<_> = found.members.into_iter().map(file).collect();
         fields! { name: found.name, main: found.main, files: files }
     };
+    // A run has further files, such as the index of its checkpoints.
+    let all = files.iter().map(|(id, file)| {
+        let (path, bytes) = (file.name.clone(), files.len(id));
+        let modified = modified_millis(&folder.path().join(&path));
+        fields! { path: path, bytes: bytes, modified: modified }
+    });
+    let all: Vec<_> = all.collect();
     let name = folder.path().file_name().unwrap_or(folder.path().as_os_str());
     let listing = fields! {
         folder: name.to_string_lossy(),
         checkpoints: found.into_iter().map(checkpoint).collect::<Vec<_>>(),
+        files: all,
     };
     Response::bytes(json_text(&listing).into_bytes(), "application/json")
+}
+
+/// Returns when a file was last changed, in milliseconds since 1970; 0 if that is unknown.
+fn modified_millis(path: &Path) -> u64 {
+    let modified = path.metadata().and_then(|metadata| metadata.modified()).ok();
+    let since = modified.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+    since.and_then(|since| u64::try_from(since.as_millis()).ok()).unwrap_or_default()
 }
 
 /// Returns a path inside the folder as in addresses, not encoded; `None` if it is not valid text.

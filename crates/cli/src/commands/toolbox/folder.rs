@@ -1,17 +1,17 @@
 //! `statelens check` without `--against`: folders with models.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use statelens::PathText as _;
-use statelens::Result;
 use statelens::folder::{FolderReport, Level, RuleLevels, fix_index};
 use statelens::parts::checkpoint::{counted, visible};
 use statelens::parts::compare::sarif::SarifLog;
 use statelens::parts::formats::is_named_as_weights;
+use statelens::{Result, path_text};
 
 use crate::args::Check;
 use crate::commands::several;
-use crate::limits::limits;
+use crate::limits::{self, limits};
 use crate::print::{CommandResult, Failure, Printer, grouped, warn};
 use crate::progress::{Bar, Unit};
 use crate::remote;
@@ -35,16 +35,7 @@ pub(crate) fn run(args: &Check) -> CommandResult {
         remote::opener(&common.with).check(folder, &levels, &mut bar)
     };
     if args.sarif {
-        let mut log = SarifLog::default();
-        let mut whole = true;
-        for folder in folders {
-            let report = check(folder)?;
-            whole &= report.whole;
-            log.add_folder(&report, |file| inside(folder, file));
-        }
-        return verdict(whole, |printer| {
-            printer.line(&log.json("check", env!("CARGO_PKG_VERSION")))
-        });
+        return sarif(folders, check);
     }
     let [folder] = folders.as_slice() else { return table(folders, common.json, check) };
     let report = check(folder)?;
@@ -52,6 +43,32 @@ pub(crate) fn run(args: &Check) -> CommandResult {
         true => printer.line(&report.json()),
         false => show(&report, printer),
     })
+}
+
+/// Prints the findings of all folders as one SARIF log.
+fn sarif(folders: &[PathBuf], check: impl Fn(&Path) -> Result<FolderReport>) -> CommandResult {
+    let (mut log, mut whole, mut unread) = (SarifLog::default(), true, false);
+    for folder in folders {
+        match check(folder) {
+            Ok(report) => {
+                whole &= report.whole;
+                log.add_folder(&report, |file| inside(folder, file));
+            }
+            // An interrupt is not an error of one folder.
+            Err(error) if crate::output::caught().is_some() => return Err(error.into()),
+            Err(error) => {
+                log.add_unread(&path_text(folder), error.what());
+                warn(&limits::advise(error).to_string());
+                unread = true;
+            }
+        }
+    }
+    let printed =
+        verdict(whole, |printer| printer.line(&log.json("check", env!("CARGO_PKG_VERSION"))));
+    match printed {
+        Ok(true) if unread => Err(Failure::Reported),
+        printed => printed,
+    }
 }
 
 fn verdict(whole: bool, print: impl FnOnce(&mut Printer) -> Result<(), Failure>) -> CommandResult {
@@ -80,7 +97,7 @@ fn inside(folder: &Path, file: &str) -> String {
 
 /// Prints one table of several folders, or one JSON object.
 fn table(
-    folders: &[std::path::PathBuf],
+    folders: &[PathBuf],
     json: bool,
     check: impl Fn(&Path) -> Result<FolderReport>,
 ) -> CommandResult {

@@ -142,7 +142,8 @@ fn neighbours(folder: &Path, run: &RunContents) -> Neighbours {
     Neighbours::new(folder, run.entries.iter().flat_map(FileEntry::files))
 }
 
-/// Opens the structure of each of the entries that `which` picks, one after the other.
+/// Opens the structure of each of the entries that `which` picks, one after the other. Adds the
+/// counts of NaN and infinite values that are kept in the folder.
 pub(super) fn open_checkpoints(
     folder: &Path,
     run: &RunContents,
@@ -160,7 +161,9 @@ pub(super) fn open_checkpoints(
         done += 1;
         Ok(Some(check_opens(&files, entry)))
     };
-    run.entries.iter().map(one).collect()
+    let mut checks: Vec<_> = run.entries.iter().map(one).collect::<Result<_>>()?;
+    values::recall(folder, run, &mut checks);
+    Ok(checks)
 }
 
 pub(crate) fn latest(args: &Latest) -> CommandResult {
@@ -237,6 +240,7 @@ fn judge_latest(
             break;
         }
     }
+    values::recall(folder, run, &mut checks);
     (run.unsound(&checks).swap_remove(at), checks.swap_remove(at))
 }
 
@@ -272,6 +276,8 @@ pub(crate) fn run(args: &Runs) -> CommandResult {
     let unsound = run.unsound(&checks);
     let best = run.best(&checks);
     let wrong = |at: usize| match (&checks[at], &unsound[at]) {
+        // The table of values has columns for these.
+        (Some(check), _) if args.values && check.not_finite > Some(0) => check.wrong.clone(),
         (Some(_), Some(why)) => why.clone(),
         (Some(check), None) => check.wrong.clone(),
         (None, _) => String::new(),

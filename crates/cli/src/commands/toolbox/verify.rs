@@ -10,6 +10,7 @@ use statelens::{Checkpoint, Error, Result, path_text};
 
 use crate::args::Verify;
 use crate::commands::several;
+use crate::limits;
 use crate::print::{CommandResult, Failure, Printer, TextTable, grouped, warn};
 use crate::progress::{Bar, Unit};
 
@@ -17,11 +18,11 @@ use crate::progress::{Bar, Unit};
 const LONGEST: u64 = 1 << 30;
 
 pub(crate) fn run(args: &Verify) -> CommandResult {
-    let manifest = args.manifest.as_deref().map(read).transpose()?;
     let (files, common) = (&args.inputs.files, &args.inputs.common);
     if args.sarif {
-        return sarif(args, manifest.as_ref());
+        return sarif(args);
     }
+    let manifest = args.manifest.as_deref().map(read).transpose()?;
     if let [file] = files.as_slice() {
         let (report, opened) = verify_file(file, &common.with, manifest.as_ref())?;
         let answer = report.answer(args.finite);
@@ -58,25 +59,34 @@ pub(crate) fn run(args: &Verify) -> CommandResult {
 }
 
 /// Prints the problems of all files as one SARIF log.
-fn sarif(args: &Verify, manifest: Option<&Manifest>) -> CommandResult {
+fn sarif(args: &Verify) -> CommandResult {
     let (mut log, mut answer, mut incomplete) = (SarifLog::default(), true, false);
     let mut unread = false;
-    for file in &args.inputs.files {
-        let name = path_text(file);
-        let report = match verify_file(file, &args.inputs.common.with, manifest) {
-            Ok((report, _)) => report,
+    let mut failed = |log: &mut SarifLog, file: &Path, error: Error| {
+        log.add_unread(&path_text(file), error.what());
+        warn(&limits::advise(error).to_string());
+        unread = true;
+    };
+    let manifest = args.manifest.as_deref().map(|path| (path, read(path)));
+    let (manifest, files) = match manifest {
+        Some((path, Err(error))) => {
+            failed(&mut log, path, error);
+            (None, &[][..])
+        }
+        Some((_, Ok(manifest))) => (Some(manifest), args.inputs.files.as_slice()),
+        None => (None, args.inputs.files.as_slice()),
+    };
+    for file in files {
+        match verify_file(file, &args.inputs.common.with, manifest.as_ref()) {
+            Ok((report, _)) => {
+                log.add_verification(&path_text(file), &report, args.finite);
+                incomplete |= report.is_incomplete(args.finite);
+                answer &= report.answer(args.finite) || report.is_incomplete(args.finite);
+            }
             // An interrupt is not an error of one file.
             Err(error) if crate::output::caught().is_some() => return Err(error.into()),
-            Err(error) => {
-                warn(&error.to_string());
-                log.add_unread(&name, error.what());
-                unread = true;
-                continue;
-            }
-        };
-        log.add_verification(&name, &report, args.finite);
-        incomplete |= report.is_incomplete(args.finite);
-        answer &= report.answer(args.finite) || report.is_incomplete(args.finite);
+            Err(error) => failed(&mut log, file, error),
+        }
     }
     let mut printer = Printer::for_verdict();
     printer.line(&log.json("verify", env!("CARGO_PKG_VERSION")))?;

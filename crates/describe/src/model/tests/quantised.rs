@@ -13,12 +13,12 @@ fn quantised_tensors_of_pytorch_count() {
     assert_eq!(model.number("parameters"), Some(16));
 }
 
-/// Tensors as written by AutoGPTQ, AutoAWQ, bitsandbytes, compressed-tensors, transformers and MLX,
-/// with the expected name, bits, block, and number of values.
+/// Tensors as written by AutoGPTQ, AutoAWQ, bitsandbytes, compressed-tensors, transformers, MLX,
+/// quanto and torchao, with the expected name, bits, block, and number of values.
 #[test]
 fn recognises_quantised_layouts() {
     type Tensors = &'static [(&'static str, &'static str, &'static [u64])];
-    let cases: [(Tensors, &str, Option<u64>, &str, u64); 14] = [
+    let cases: [(Tensors, &str, Option<u64>, &str, u64); 20] = [
         (
             &[
                 ("l.qweight", "int32", &[8, 32]),
@@ -159,6 +159,64 @@ fn recognises_quantised_layouts() {
             "32 in a row",
             2 * 6 * 64,
         ),
+        (
+            &[
+                ("q_proj.weight._data._data", "uint8", &[8, 128]),
+                ("q_proj.weight._scale", "float32", &[16, 1]),
+                ("q_proj.weight._shift", "float32", &[16, 1]),
+            ],
+            "quanto",
+            Some(4),
+            "128 in a row",
+            16 * 128,
+        ),
+        (
+            &[("l.weight._data", "int8", &[8, 128]), ("l.weight._scale", "float32", &[8, 1])],
+            "quanto int8",
+            Some(8),
+            "a row",
+            8 * 128,
+        ),
+        (
+            &[
+                ("l.weight.qdata", "int8", &[8, 64]),
+                ("l.weight.scale", "bfloat16", &[4, 8]),
+                ("l.weight.zero_point", "bfloat16", &[4, 8]),
+            ],
+            "torchao int4",
+            Some(4),
+            "32 in a row",
+            8 * 128,
+        ),
+        (
+            &[
+                ("l.weight.qdata", "int8", &[8, 64]),
+                ("l.weight.scale", "float32", &[8, 1]),
+                ("l.weight.zero_point", "int8", &[8, 1]),
+            ],
+            "torchao int8",
+            Some(8),
+            "a row",
+            8 * 64,
+        ),
+        (
+            &[
+                ("l._weight_qdata", "uint8", &[32, 32]),
+                ("l._weight_scale", "float8_e4m3fn", &[32, 4]),
+                ("l._weight_per_tensor_scale", "float32", &[]),
+            ],
+            "torchao FP4",
+            Some(4),
+            "16 in a row",
+            32 * 64,
+        ),
+        (
+            &[("l.weight.qdata", "float8_e4m3fn", &[8, 64]), ("l.weight.scale", "float32", &[])],
+            "torchao FP8",
+            Some(8),
+            "a tensor",
+            8 * 64,
+        ),
     ];
     for (tensors, layout, bits, block, params) in cases {
         let entries: Vec<LeafSummary> =
@@ -179,6 +237,14 @@ fn recognises_quantised_layouts() {
         let helpers: u64 = entries.iter().map(|entry| entry.bytes).sum();
         assert_eq!(found.bytes, helpers - extra * if extra == 12 { 2 } else { 4 }, "{layout}");
     }
+    // The scales of inputs and outputs, which quanto writes, too, are of the layer.
+    let entries = [
+        tensor("l.weight._data", "int8", &[8, 128]),
+        tensor("l.weight._scale", "float32", &[8, 1]),
+        tensor("l.input_scale", "float32", &[]),
+        tensor("l.output_scale", "float32", &[]),
+    ];
+    assert_eq!(Model::of_entries(&entries, None).number("parameters"), Some(8 * 128));
     // With its config, MLX's affine layout is recognised, too.
     let entries = [tensor("l.weight", "uint32", &[3, 16]), tensor("l.scales", "float32", &[3, 2])];
     let config = Config::new("config.json", [("quantization.bits".to_owned(), "4".to_owned())]);

@@ -426,7 +426,7 @@ fn lengths_come_from_the_metadata() {
     let (files, _) = recorded("dtypes_zstd", "s3://bucket/dtypes_zstd");
     let main = files.main().unwrap();
     let metadata = files.read_vec(main, 0, files.len(main)).unwrap();
-    let found = objects(&metadata, "s3://bucket/dtypes_zstd").unwrap();
+    let found = objects(&metadata, Some("s3://bucket/dtypes_zstd")).unwrap();
     assert_eq!(found.len(), files.count() - 1);
     for (name, len) in found {
         let id = files.find(&format!("s3://bucket/dtypes_zstd/{name}")).unwrap();

@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use statelens_checkpoint::{Checkpoint, FileId, FileSet, Limits, Memory, Result, Unwatched};
+use statelens_checkpoint::{
+    Checkpoint, FileId, FileSet, FindingKind, Grade, Layout, Leaf, Limits, Memory, Result,
+    Unwatched,
+};
 
 use crate::torch::tests::{differences_of, fixtures};
 
@@ -67,6 +70,60 @@ pub(crate) fn texts(checkpoint: &Checkpoint) -> String {
         format!("{}: {} {}\n", finding.title, finding.place, finding.detail)
     };
     checkpoint.findings.iter().map(text).collect()
+}
+
+/// Returns the files of a folder, of which one is replaced by `damage` of its bytes.
+pub(crate) fn damaged(name: &str, file: &str, damage: impl Fn(&[u8]) -> Vec<u8>) -> FileSet {
+    let whole = folder(name, |name| !name.ends_with(".expected.json"));
+    let mut files = FileSet::default();
+    for (id, of) in whole.iter() {
+        let bytes = whole.read_vec(id, 0, of.source.len()).unwrap();
+        let bytes = if of.name.ends_with(file) { damage(&bytes) } else { bytes };
+        files.push(of.name.clone(), Arc::new(Memory::from(bytes)));
+    }
+    assert!(files.names().any(|(_, name)| name.ends_with(file)), "{file}");
+    files
+}
+
+/// Opens a folder with a file cut, empty, and replaced by other text. Each must open as without the
+/// file, with a finding that gives the reason.
+pub(crate) fn file_counts_as_missing(name: &str, file: &str) {
+    let without = open_only(&folder(name, |name| !name.ends_with(file))).unwrap();
+    let page = "<!DOCTYPE html><html><body>Not found</body></html>";
+    for (reason, text) in [("", None), ("the file is empty", Some("")), ("a web page", Some(page))]
+    {
+        let damage = |bytes: &[u8]| match text {
+            Some(text) => text.as_bytes().to_vec(),
+            None => bytes[..bytes.len() / 2].to_vec(),
+        };
+        let checkpoint = open_only(&damaged(name, file, damage)).unwrap();
+        let of = checkpoint.findings.iter().find(|finding| finding.place.ends_with(file));
+        let of = of.unwrap_or_else(|| panic!("{name} {file}: {}", texts(&checkpoint)));
+        assert!(of.title.ends_with("can't be read"), "{}", of.title);
+        assert!(of.detail.contains(reason) && of.detail.len() > 20, "{}", of.detail);
+        assert_eq!(of.grade, Grade::Damage);
+        assert_eq!(missing(&checkpoint), missing(&without), "{name} {file}: {reason}");
+        let named = |checkpoint: &Checkpoint| -> Vec<String> {
+            let findings = checkpoint.findings.iter();
+            findings.flat_map(|finding| finding.missing.clone()).collect()
+        };
+        let all = named(&checkpoint);
+        assert!(named(&without).iter().all(|name| all.contains(name)), "{name} {file}: {all:?}");
+        // The reason is given once.
+        let all = checkpoint.findings.iter();
+        let count = all.filter(|finding| finding.kind == FindingKind::WrongFile).count();
+        assert_eq!(count, 1, "{}", texts(&checkpoint));
+    }
+}
+
+/// Returns the keys of tensors without bytes.
+pub(crate) fn missing(checkpoint: &Checkpoint) -> Vec<String> {
+    let is_missing = |leaf: &Leaf| {
+        let tensor = checkpoint.tensor_of(leaf.id);
+        tensor.is_some_and(|(_, tensor)| matches!(tensor.layout, Layout::Missing(_)))
+    };
+    let leaves = checkpoint.leaves();
+    leaves.iter().filter(|leaf| is_missing(leaf)).map(|leaf| leaf.flat.to_string()).collect()
 }
 
 /// Opens a folder with each of its files damaged at arbitrary places, and reads all tensors: a tree

@@ -45,7 +45,7 @@ fn files(
     scratch: &Arc<dyn Scratch>,
 ) -> Result<FileSet> {
     // Opening the checkpoint reports faults of the metadata.
-    let objects = s3::objects(&metadata, address).unwrap_or_default();
+    let objects = s3::objects(&metadata, Some(address)).unwrap_or_default();
     let mut files = FileSet::default()
         .noting_missed()
         .with_scratch(scratch.clone())

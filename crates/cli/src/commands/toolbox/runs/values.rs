@@ -9,8 +9,9 @@ use std::{fs, io};
 use statelens::PathText as _;
 use statelens::parts::checkpoint::Unwatched;
 use statelens::parts::compare::runs::{
-    FileEntry, GroupValues, Grouping, KEPT, KeptValues, MAX_KEPT, RunContents, RunFile, StepValues,
-    TensorGroups, TimelineMeasure, first_lines, group_names, over_steps, time_text, values_json,
+    FileEntry, GroupValues, Grouping, KEPT, KeptValues, MAX_KEPT, OpenCheck, RunContents, RunFile,
+    StepValues, TensorGroups, TimelineMeasure, first_lines, group_names, over_steps, time_text,
+    values_json,
 };
 use statelens::parts::convert::Pattern;
 use statelens::parts::values::{Json, number_text};
@@ -108,17 +109,34 @@ fn listed(args: &Runs, run: &RunContents, wrong: &[String]) -> Vec<StepValues> {
     let folder = args.folder.folder.as_path();
     let all = run.entries.iter().zip(wrong);
     let steps = all.filter_map(|(entry, wrong)| {
-        let RunFile::Checkpoint(name) = &entry.kind else { return None };
-        Some(StepValues {
-            name: entry.name.clone(),
-            step: name.step.to_string().parse().unwrap_or(u64::MAX),
-            bytes: entry.bytes,
-            modified: modified(&folder.join(entry.opened().unwrap_or(&entry.name))),
-            wrong: wrong.clone(),
-            groups: Vec::new(),
-        })
+        Some(StepValues { wrong: wrong.clone(), ..step(folder, entry)? })
     });
     steps.collect()
+}
+
+/// Returns a checkpoint without values, for comparison with kept ones; `None` for other files.
+fn step(folder: &Path, entry: &FileEntry) -> Option<StepValues> {
+    let RunFile::Checkpoint(name) = &entry.kind else { return None };
+    Some(StepValues {
+        name: entry.name.clone(),
+        step: name.step.to_string().parse().unwrap_or(u64::MAX),
+        bytes: entry.bytes,
+        modified: modified(&folder.join(entry.opened().unwrap_or(&entry.name))),
+        wrong: String::new(),
+        groups: Vec::new(),
+    })
+}
+
+/// Adds to the results of opening how many values are NaN or infinite, for checkpoints whose values
+/// are kept in the folder.
+pub(super) fn recall(folder: &Path, run: &RunContents, checks: &mut [Option<OpenCheck>]) {
+    // `runs --values` reports a file that can't be used.
+    let Ok(kept) = read_kept(&folder.join(KEPT)) else { return };
+    for (entry, check) in run.entries.iter().zip(checks) {
+        if let (Some(check), Some(step)) = (check, step(folder, entry)) {
+            check.not_finite = kept.not_finite(&step);
+        }
+    }
 }
 
 /// Reports how many checkpoints have kept values, and how many changed since.
