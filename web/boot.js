@@ -76,5 +76,10 @@ if (globalThis.document) {
       throw failed.reason;
     });
   });
-  addEventListener("message", ({ data }) => run(data), { once: true });
+  const begin = ({ data }) => {
+    // The worker hands this to the assistants that it starts.
+    globalThis.program = data;
+    return run(data);
+  };
+  addEventListener("message", begin, { once: true });
 }

@@ -407,3 +407,26 @@ test("tensors of other sizes are compared in their common part", async () => {
     assert.match(text, /\[1, 1\]/);
   });
 });
+
+test("long keys wrap at 1024 pixels before shapes are left out, and a phone saves every report", async () => {
+  const llama = (value) => floats(Object.fromEntries(Array.from({ length: 16 }, (_, layer) => ["input_layernorm", "post_attention_layernorm"].map((name) => [`model.layers.${layer}.${name}.weight`, [[layer, value]]])).flat()));
+  const names = ["one.safetensors", "two.safetensors"].map((name) => join(folder, name));
+  names.forEach((path, at) => writeFileSync(path, llama(at)));
+  await withPage(browser, async (page) => {
+    await page.setInputFiles("#choose-files", names[0]);
+    await page.waitForSelector("#work .row");
+    const [chooser] = await Promise.all([page.waitForEvent("filechooser"), page.keyboard.press("d")]);
+    await chooser.setFiles(names[1]);
+    await page.waitForSelector("#save-report:not([disabled])");
+    assert.ok(await page.locator("#compare .head .cs").isVisible(), "shape");
+    const cut = await page.$$eval("#compare .row .ck", (keys) => keys.filter((key) => key.scrollWidth > key.clientWidth + 1).length);
+    assert.equal(cut, 0);
+    for (const width of [390, 320]) {
+      await page.setViewportSize({ width, height: 800 });
+      for (const name of ["HTML", "Markdown", "JSON"]) {
+        const box = await page.getByRole("button", { name, exact: true }).boundingBox();
+        assert.ok(box && box.x >= 0 && box.x + box.width <= width, `${name} at ${width}`);
+      }
+    }
+  }, { viewport: { width: 1024, height: 768 } });
+});

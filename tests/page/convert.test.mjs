@@ -308,6 +308,7 @@ test("cancel stops a conversion and removes what it wrote", async () => {
     assert.equal((await temporary(page)).length, 1);
     await page.click("#cancel");
     await page.waitForSelector("#write");
+    assert.match(await page.textContent("#cancelled"), /Nothing was written/);
     assert.deepEqual(await temporary(page), []);
     // The conversion can be started again, and continues without the sheet.
     await page.click("#write");

@@ -58,6 +58,8 @@ test("empty tensors, scalars, constants and complex numbers have the statistics 
       const { drawn, places } = await shown(key);
       assert.deepEqual([drawn, places], [0, []], key);
     }
+    assert.match((await shown("scalar")).text, /value2\.5$/);
+    assert.equal(await page.locator(".insp .vals th").count(), 0, "a scalar has no index");
     const complex = await shown("complex");
     assert.match(complex.text, /\|x\| min2\.236.*\|x\| mean3\.618.*\|x\| σ1\.382.*Of the magnitudes \|x\|/);
     assert.equal((complex.text.match(/\|x\| mean/g) ?? []).length, 1);
@@ -76,6 +78,14 @@ test("a value that a finding leads to has the focus, and targets are large enoug
     await page.getByRole("button", { name: "Show [120, 57]" }).first().click();
     await page.waitForSelector(".vals .here");
     await becomes(() => page.evaluate(() => document.activeElement.className), "here");
+    // The lines around it are in sight, and so is the bar with its bits.
+    const visible = (selector) => page.$eval(selector, (it) => {
+      const [own, pane] = [it, it.closest(".insp")].map((of) => of.getBoundingClientRect());
+      return (own.top + own.bottom - 2 * pane.top) / 2 / pane.height;
+    });
+    await becomes(async () => ((at) => at > 0.25 && at < 0.75)(await visible(".vals .here")), true);
+    assert.ok((await visible("#value-bar")) < 1);
+    assert.match(await page.textContent("#value-bar"), /byte [\d,]+ of the file/);
     for (const [width, height] of [[1440, 900], [390, 844]]) {
       await page.setViewportSize({ width, height });
       const found = await accessibility(page, `inspector at ${width}`, ["target-size"]);
@@ -87,7 +97,7 @@ test("a value that a finding leads to has the focus, and targets are large enoug
 test("keys and columns have their names for screen readers", async () => {
   await withPage(browser, async (page) => {
     await open(page, trained);
-    for (const name of ["key", "kind", "shape", "params", "bytes"]) {
+    for (const name of ["key", "shape", "params", "bytes"]) {
       assert.equal(await page.getByRole("columnheader", { name, exact: true }).count(), 1, name);
     }
     for (const name of ["model.embed_tokens.weight", "post_attention_layernorm.weight"]) {
@@ -163,4 +173,26 @@ test("a tensor with a NaN is compared in its finite values", async () => {
     assert.doesNotMatch(text, /undefined|NaN %/);
     assert.match(text, /max \|B − A\|0\.\d+.*relative change0\.\d+cosine0\.\d+NaN in A · B1 · 1/);
   }, { viewport: { width: 1440, height: 900 } });
+});
+
+test("statistics of large integers do not overlap", async () => {
+  const large = Buffer.from(Int32Array.from([-2102381765, -1901732434, -1901732434, 1213601910]).buffer);
+  const path = written("integers.safetensors", stored({ integers: ["I32", [2, 2], large] }));
+  for (const width of [390, 768, 1440]) {
+    await withPage(browser, async (page) => {
+      await open(page, path);
+      await page.click('.row[data-key="integers"]');
+      await page.waitForSelector("#statistics .two");
+      const overlaps = await page.$$eval("#statistics .two > div", (pairs) => pairs.filter((pair) => {
+        const [label, number] = [pair.children[0], pair.querySelector("button")].map((it) => {
+          const range = document.createRange();
+          range.selectNodeContents(it);
+          return range.getBoundingClientRect();
+        });
+        const own = pair.getBoundingClientRect();
+        return number.left < label.right || number.right > own.right + 1 || number.left < own.left;
+      }).map((pair) => pair.textContent));
+      assert.deepEqual(overlaps, [], `${width}`);
+    }, { viewport: { width, height: 900 } });
+  }
 });

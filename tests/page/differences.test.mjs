@@ -193,11 +193,13 @@ test("the values of a run folder are read on request, and plotted over the steps
     await page.click("#read-run");
     await page.waitForSelector("#run-values svg");
     await becomes(() => page.locator("#read-run").count(), 0);
-    await becomes(() => page.locator("#run-values .reading").count(), 0);
+    await becomes(() => page.locator("#stop-values").count(), 0);
     const lines = (await saved(page, page.locator("#run-values").getByRole("button", { name: "CSV" }))).trim().split("\n");
-    assert.deepEqual(lines[0].split(","), ["step", expected.checkpoints[0].groups[0].group, "NaN or infinite"]);
+    assert.deepEqual(lines[0].split(","), ["step", expected.checkpoints[0].groups[0].group, "NaN or infinite", "incomplete"]);
     const rows = expected.checkpoints.map(({ step, groups: [group] }) => [step, group?.norm ?? "", group ? group.nan : ""].join());
-    assert.deepEqual(lines.slice(1).map((line) => line.replace(/\.0,/, ",")), rows);
+    const cells = lines.slice(1).map((line) => line.replace(/\.0,/, ",").split(","));
+    assert.deepEqual(cells.map((line) => line.slice(0, 3).join()), rows);
+    assert.deepEqual(cells.filter((line) => line.slice(3).join()).map(([step]) => step), ["30"], "norms without a NaN are incomplete");
     assert.match(await page.getAttribute("#run-values svg", "aria-label"), /NaN or infinite: 1 at 30\. No values at 40: /);
     assert.equal(await page.locator("#run-values .bar").count(), 1);
     assert.equal(await page.locator("#run-values .gap").count(), 1);

@@ -212,7 +212,7 @@ test("requests parts at the same time, and cancels them", async () => {
     await frame.locator("#verify").click();
     await frame.locator("#verify-begin").click();
     await becomes(() => page.evaluate(() => held.length > 1), true);
-    await frame.locator("#verify-cancel").click();
+    await frame.locator("#cancel").click();
     await becomes(() => page.evaluate(() => requests.filter(({ type }) => type === "cancel").length === held.length), true);
     await set(page, "");
     await page.evaluate(() => held.splice(0).forEach((late) => late()));
@@ -236,3 +236,23 @@ test("closes the checkpoint, also while it is being opened", async () => {
     }
   });
 });
+
+for (const [width, height] of [[600, 500], [390, 700], [320, 480]]) {
+  test(`a frame of ${width} by ${height} pixels shows keys, and details on a tab of their own`, async () => {
+    const bytes = readFileSync(fixture("cerebras/v2.10.0/gpt_small.mdl"));
+    await embedded([{ name: "gpt_small.mdl", bytes }], async (page, frame) => {
+      await ready(page);
+      await page.evaluate((style) => (document.querySelector("iframe").style.cssText = style), `width: ${width}px; height: ${height}px`);
+      await page.evaluate(() => offer());
+      await frame.locator("#work .row").first().waitFor();
+      const box = (selector) => frame.locator(selector).first().evaluate((it) => it.getBoundingClientRect().toJSON());
+      const [tabs, list, status] = [await box(".tabs"), await box(".keytable .scroller"), await box("#work .status")];
+      assert.ok(tabs.height < 60, `tabs of ${tabs.height} pixels`);
+      assert.ok(list.height > height / 4 && list.bottom <= status.top + 1, `list from ${list.top} to ${list.bottom}`);
+      assert.ok(status.bottom <= height + 1 || height < 360, `status to ${status.bottom}`);
+      await frame.locator("#work .row[data-key]:not(.grp)").first().click();
+      await frame.locator(".insp .vals td").first().waitFor();
+      assert.ok((await box(".insp")).height > height / 4);
+    });
+  });
+}

@@ -101,6 +101,20 @@ test("a sharded Llama converts to Cerebras as the command writes it, and loads (
   });
 });
 
+test("one target is reachable by Tab, also if the chosen one is in the list of releases", async () => {
+  await withPage(browser, async (page) => {
+    await sheet(page, filesOf(fixture(SHARDS)));
+    const stops = '[role="radiogroup"][aria-label="Target"] [role="radio"][tabindex="0"]';
+    assert.deepEqual(await page.locator(stops).count(), 1);
+    await target(page, "Cerebras 2.9");
+    await page.waitForSelector(`.famtargets ${stops.split(" ").at(-1)}`);
+    assert.equal(await page.locator(stops).count(), 1);
+    await page.selectOption("#family-release", { index: 1 });
+    await page.waitForSelector(".famtargets .pick.on");
+    assert.equal(await page.locator(stops).count(), 1);
+  });
+});
+
 for (const [kind, flags] of [
   ["safetensors", ["--export-safetensors"]],
   ["PyTorch .bin", []],

@@ -47,6 +47,16 @@ test("models that fit are buttons, and the config is filled in from the shapes",
     await page.waitForSelector("#guided-config");
     assert.match(await page.textContent("#guided-config"), /layers 2, hidden 16, MLP 24, vocabulary 32/);
     assert.equal(await page.textContent("#guided-missing"), "Type the heads.");
+    // On a phone, the line above "Write" is not cut, and leads to the form.
+    const viewport = page.viewportSize();
+    for (const width of [320, 390]) {
+      await page.setViewportSize({ width, height: 700 });
+      const why = page.locator("#why-not");
+      assert.ok(await why.evaluate((it) => it.scrollWidth <= it.clientWidth + 1 && getComputedStyle(it).whiteSpace !== "nowrap"), `${width}`);
+      await why.getByRole("button", { name: "Fill it in" }).click();
+      await becomes(() => page.evaluate(() => document.activeElement.id), "config-num_attention_heads");
+    }
+    await page.setViewportSize(viewport);
     assert.ok(await page.locator("#guided-use").isDisabled());
     await page.fill("#config-num_attention_heads", "3");
     assert.match(await page.textContent("#guided-missing"), /3 heads do not fit/);
@@ -55,6 +65,8 @@ test("models that fit are buttons, and the config is filled in from the shapes",
     const [saved] = await Promise.all([page.waitForEvent("download"), page.click("#guided-save")]);
     assert.equal(JSON.parse(readFileSync(await saved.path(), "utf8")).num_key_value_heads, 2);
     await page.click("#guided-use");
+    await page.waitForSelector("#config-save");
+    assert.match(await page.textContent("#family-config-name"), /filled in by you\. The command needs it as a file/);
     await page.waitForSelector("#loads");
     assert.match(await page.textContent("#loads"), /Yes/);
     await page.waitForSelector("#write:not([disabled])");

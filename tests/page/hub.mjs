@@ -19,7 +19,7 @@ const isLarge = (path) => /\.(safetensors|bin|gguf|pt)$/.test(path);
 
 /**
  * Starts the servers. `repositories` are files by id (`{"org/tiny": {"config.json": bytes}}`). `org/gated`, `org/private` and
- * `org/limited` refuse as their names say.
+ * `org/limited` refuse as their names say; the files of `org/changed` are not those that are listed.
  */
 export async function startHub(repositories) {
   const requests = [];
@@ -51,7 +51,8 @@ export async function startHub(repositories) {
     if (kind === "revision") {
       if (!["main", "refs%2Fpr%2F1", COMMIT].includes(revision)) return refuse(404, "RevisionNotFound", `Invalid rev id: ${revision}`);
       const siblings = Object.entries(files).map(([rfilename, bytes]) => {
-        const lfs = isLarge(rfilename) ? { sha256: createHash("sha256").update(bytes).digest("hex"), size: bytes.length } : undefined;
+        const listed = id === "org/changed" ? Buffer.from("other bytes") : bytes;
+        const lfs = isLarge(rfilename) ? { sha256: createHash("sha256").update(listed).digest("hex"), size: bytes.length } : undefined;
         return { rfilename, size: bytes.length, blobId: "b", lfs };
       });
       return void response.end(JSON.stringify({ id, sha: COMMIT, siblings }));

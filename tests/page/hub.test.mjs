@@ -22,7 +22,7 @@ const several = { "a.safetensors": floats({ w: [1] }), "b.safetensors": floats({
 let hub;
 let browser;
 before(async () => {
-  hub = await startHub({ "org/tiny": tiny, "org/gated": one, "org/private": one, "org/several": several, "org/broken": files("missing_shard") });
+  hub = await startHub({ "org/tiny": tiny, "org/gated": one, "org/private": one, "org/several": several, "org/broken": files("missing_shard"), "org/changed": one });
   browser = await launchHub(hub);
 });
 after(async () => {
@@ -186,6 +186,24 @@ test("a repository is checked by the rules of the command", async () => {
       for (const { name, path, range } of hub.requests) {
         if (name === "hub" && path.includes("/resolve/")) assert.equal(range, "", path);
       }
+    });
+  }
+});
+
+test("verifying compares fetched files with the hashes that the Hub lists", async () => {
+  for (const [address, count, problem] of [["hf://org/tiny", "3 SHA-256 of whole files", ""], ["hf://org/changed", "1 SHA-256 of whole files", "the contents are not those that the Hub lists for the file"]]) {
+    await at(address, async (page) => {
+      await page.waitForSelector("#work .row");
+      hub.requests.length = 0;
+      await page.keyboard.press("v");
+      await page.click("#verify-begin");
+      await page.waitForSelector("#verify-done");
+      const shown = await page.innerText("#verify-done");
+      assert.ok(shown.includes(count) && shown.includes(problem), shown);
+      assert.equal(shown.includes("not sound"), problem !== "", shown);
+      // The bytes of a large file are fetched once: they are hashed as they are verified.
+      const fetched = hub.requests.filter(({ name, range }) => name === "storage" && range).map(({ range }) => range);
+      if (problem) assert.equal(fetched.length, 1, fetched.join(" "));
     });
   }
 });

@@ -68,7 +68,7 @@ export const jobs = {
       await page.getByRole("button", { name: "Browse meanwhile" }).click();
     },
     async end(page) {
-      await page.click("#verify");
+      await page.keyboard.press("v");
       await page.waitForSelector("#verify-done", { timeout: LONG });
       const report = await saved(page, () => page.click("#verify-save"));
       await page.keyboard.press("Escape");

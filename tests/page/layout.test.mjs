@@ -89,7 +89,7 @@ for (const viewport of [
   });
 }
 
-for (const width of [360, 390, 720, 768, 820, 1024, 1440, 2560]) {
+for (const width of [360, 390, 720, 768, 820, 1024, 1440, 1920, 2560]) {
   test(`at ${width} pixels the shortcuts are shown in full${width === 768 ? " (core)" : ""}`, async () => {
     await withPage(
       browser,
@@ -114,8 +114,9 @@ for (const width of [360, 390, 720, 768, 820, 1024, 1440, 2560]) {
           await rest(page);
           const wide = await page.evaluate(() => document.documentElement.scrollWidth);
           if (wide > width) found.push(`${screen}: the page is ${wide} wide`);
-          const isCut = (names) => names.filter((name) => name.scrollWidth > name.clientWidth + 1).map((name) => name.textContent);
-          for (const name of await page.$$eval(".ab .name, .status > button", isCut)) found.push(`${screen}: ${name} is cut`);
+          const isCut = (names) =>
+            names.filter((name) => name.scrollWidth > name.clientWidth + 1 || (name.matches(".name") && name.scrollHeight > name.clientHeight + 1)).map((name) => name.textContent);
+          for (const name of await page.$$eval(".ab .name, .status > button, .sides :is(th, td)", isCut)) found.push(`${screen}: ${name} is cut`);
           for (const check of [checks.outside, checks.unreachable, checks.brokenWords]) found.push(...(await page.evaluate(check)).map((problem) => `${screen}: ${problem}`));
         });
         assert.deepEqual(found, []);
@@ -176,6 +177,27 @@ test("keys are not truncated while other columns are empty; empty columns are hi
   );
 });
 
+test("type grows with the window, and no line is lower than its letters", async () => {
+  const path = join(folder, "type.safetensors");
+  writeFileSync(path, floats(layers(4)));
+  await withPage(browser, async (page) => {
+    await page.setInputFiles("#choose-files", path);
+    await page.waitForSelector("#work .row");
+    for (const [width, size] of [[1440, 12], [1920, 13], [2560, 14], [1440, 12]]) {
+      await page.setViewportSize({ width, height: 1000 });
+      const style = (selector) => page.$eval(selector, (part) => [getComputedStyle(part).fontSize, getComputedStyle(part).lineHeight].map(parseFloat));
+      await becomes(async () => (await style("#work .row .key"))[0], size);
+      for (const part of ["#work .row .key", "#work .tree .t"]) {
+        const [font, line] = await style(part);
+        assert.ok(line >= font * 1.3, `${part} at ${width}: ${font} in ${line} pixels`);
+      }
+      // The texts of all cells fit.
+      assert.deepEqual(await cutKeys(page, "#work"), []);
+      assert.deepEqual(await page.$$eval("#work .row > :is(.cs, .cp, .cb)", (cells) => cells.filter((cell) => cell.scrollWidth > cell.clientWidth).map((cell) => cell.textContent)), []);
+    }
+  });
+});
+
 test("in a wide window, numbers stay close to their keys", async () => {
   const path = join(folder, "wide.safetensors");
   writeFileSync(path, floats(layers(12)));
@@ -187,7 +209,7 @@ test("in a wide window, numbers stay close to their keys", async () => {
       const gap = () =>
         page.$$eval("#work .row:not(.grp)", (rows) => {
           const ends = rows.map((row) => Math.max(...[...row.querySelectorAll(".ck .key > *")].map((part) => part.getBoundingClientRect().right)));
-          return rows[0].querySelector(".cd").getBoundingClientRect().left - Math.max(...ends);
+          return rows[0].querySelector(".cs").getBoundingClientRect().left - Math.max(...ends);
         });
       const folded = await gap();
       assert.ok(folded >= 0 && folded < 400, `${folded} pixels`);
@@ -273,14 +295,14 @@ for (const width of [721, 768, 820, 1024, 1181, 1200, 1300]) {
         await last.waitFor();
         await becomes(() => cutKeys(page, "#work"), []);
         const plain = await shownColumns(page);
-        for (const name of ["ck", "cd", "cs", "cb"]) assert.ok(plain.includes(name), `${name} in ${plain}`);
+        for (const name of ["ck", "cs", "cb"]) assert.ok(plain.includes(name), `${name} in ${plain}`);
         await keysFillTable(page);
         await page.click("#scan");
         await page.waitForSelector("#scanned", { state: "attached" });
         await page.waitForSelector("#work .head .wsd");
         await becomes(() => cutKeys(page, "#work"), []);
         const scanned = await shownColumns(page);
-        for (const name of ["ck", "cd", "cs", "wsd"]) assert.ok(scanned.includes(name), `${name} in ${scanned}`);
+        for (const name of ["ck", "cs", "wsd"]) assert.ok(scanned.includes(name), `${name} in ${scanned}`);
         await keysFillTable(page);
         // A wrapped key stays inside its row, and rows are adjacent.
         const rows = await page.$$eval("#work .scroller .flat:not(.stuck) .row", (rows) => rows.map((row) => [row, row.querySelector(".key")].map((part) => part.getBoundingClientRect()).map(({ top, bottom }) => [top, bottom])));

@@ -42,3 +42,14 @@ test("Ctrl+K finds an action or a key, and runs it (core)", async () => {
     assert.equal(await page.locator("#work").count(), 1);
   });
 });
+
+test("on the first screen, Ctrl+K has the actions that need no checkpoint", async () => {
+  await withPage(browser, async (page) => {
+    await page.keyboard.press("Control+k");
+    await page.waitForSelector("#palette li");
+    assert.deepEqual(await shown(page), ["Open files", "Open folder", "Open URL", "Shortcuts"]);
+    await page.keyboard.type("url");
+    await page.keyboard.press("Enter");
+    await page.waitForSelector("#address");
+  });
+});

@@ -145,7 +145,7 @@ test("a scale that is not finite is a finding about the values", () =>
     const config = readFileSync(fixture("quantized/gptq_4bit/config.json"));
     await drop(page, "body", [{ name: "model.safetensors", bytes: file }, { name: "config.json", bytes: config }]);
     await page.waitForSelector("#work .row");
-    await page.getByRole("button", { name: "Scan values" }).click();
+    await page.getByRole("button", { name: "Read values" }).click();
     await page.waitForFunction(() => /all values are read/.test(document.querySelector("#effort")?.textContent));
     await page.keyboard.press("f");
     await page.waitForFunction(() => /scales of .* are wrong/.test(document.body.textContent));
@@ -193,3 +193,27 @@ for (const [scheme, width] of [["light", 1440], ["dark", 1440], ["light", 360], 
       { colorScheme: scheme, viewport: { width, height: 900 } },
     ));
 }
+
+test("blocks that no target holds are not offered unchanged", () =>
+  withPage(browser, async (page) => {
+    await page.setInputFiles("#choose-files", fixture("gguf/quants.gguf"));
+    await page.waitForSelector("#work .row");
+    await page.keyboard.press("c");
+    const group = page.getByRole("radiogroup", { name: /^Dequantise/ });
+    await group.waitFor();
+    assert.deepEqual(await group.getByRole("radio").allTextContents(), ["f32", "bf16", "f16"]);
+    assert.equal(await group.getByRole("radio", { checked: true }).textContent(), "f32");
+  }));
+
+test("the codes of a weight lead to its numbers, and a selected part is no link", () =>
+  withPage(browser, async (page) => {
+    await open(page, "quantized/gptq_4bit");
+    const key = await page.$eval('#work .row[data-key$=".qzeros"]', (row) => row.dataset.key);
+    await page.click(`#work .row[data-key="${key}"]`);
+    await page.waitForSelector(`.insp[data-key="${key}"] #quantised`);
+    const links = () => page.$$eval("#quantised [data-part]", (all) => all.filter((it) => it.querySelector("button")).map((it) => it.dataset.part.split(".").at(-1)));
+    assert.ok(!(await links()).includes("qzeros") && (await links()).includes("qweight"), `${await links()}`);
+    await page.click('#quantised [data-part$=".qweight"] button');
+    await page.waitForSelector(`.insp[data-key="${key.replace("qzeros", "weight")}"]`);
+    await becomes(async () => (await links()).includes("qweight"), false);
+  }));

@@ -2,10 +2,10 @@
 
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { createServer } from "node:http";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import { after, before, test } from "node:test";
 import { choosing, command, fixture, launch, root, site } from "./harness.mjs";
 
@@ -184,6 +184,111 @@ test("a remote checkpoint converts to the command's output for the file", async 
   await server.close();
 });
 
+/** Returns the objects of a checkpoint of Cerebras by their paths in a bucket. */
+function objects(name) {
+  const source = fixture(`cerebras_s3/${name}`);
+  const { objects } = JSON.parse(readFileSync(join(source, "objects.json"), "utf8"));
+  const path = (key) => `/bucket/${key.split("/").map(encodeURIComponent).join("/")}`;
+  return Object.fromEntries(objects.map(({ key, file }) => [path(key), readFileSync(join(source, file))]));
+}
+
+for (const address of ["/bucket/gpt_small", "/bucket/gpt_small/", "/bucket/gpt_small/__METADATA__"]) {
+  test(`the objects of a Cerebras checkpoint open at ${address}`, async () => {
+    const files = objects("gpt_small");
+    // A bucket that does not allow listing denies keys that do not exist.
+    const server = await serve(files, (_, response, bytes) => !bytes && Boolean(response.writeHead(403).end()));
+    const { entries } = JSON.parse(readFileSync(fixture("cerebras_s3/gpt_small.expected.json"), "utf8"));
+    const tensors = entries.filter(([, entry]) => entry.kind === "tensor" && entry.nbytes > 0).map(([key]) => key);
+    const [key] = tensors;
+    await at(
+      server.at(address),
+      [server.host],
+      async (page) => {
+        await agree(page, server.host);
+        await page.waitForSelector("#work .row");
+        assert.match(await page.textContent(".top .badge"), /Cerebras S3/);
+        // No tensor is requested before its values are.
+        const requested = () => server.requests.map((request) => decodeURIComponent(request.url));
+        const isTensor = (url) => tensors.some((key) => url.startsWith(`/bucket/gpt_small/${key}`));
+        assert.deepEqual(requested().filter(isTensor), []);
+        await page.fill("#filter", key);
+        await page.keyboard.press("Enter");
+        await page.waitForSelector(".insp .vals td");
+        const later = requested().filter(isTensor);
+        assert.ok(later.length > 0 && later.every((url) => url.includes(key)), later.join("\n"));
+      },
+      { quiet: false },
+    );
+    await server.close();
+  });
+}
+
+test("keys of Cerebras objects may have empty segments, and dots are explained", async () => {
+  const server = await serve({ ...objects("keys_hard"), ...objects("trailing_slash") });
+  const opened = (address, then) =>
+    at(
+      server.at(address),
+      [server.host],
+      async (page) => {
+        await agree(page, server.host);
+        await page.waitForSelector("#work .row");
+        await then(page);
+      },
+      { quiet: false },
+    );
+  await opened("/bucket/keys_hard", async (page) => {
+    await page.fill("#filter", "dou//ble");
+    await page.keyboard.press("Enter");
+    await page.waitForSelector(".insp .vals td");
+    assert.ok(server.requests.some((request) => request.url === "/bucket/keys_hard/dou//ble"));
+    await page.fill("#filter", "../up");
+    await page.keyboard.press("Enter");
+    await page.waitForFunction(() => document.body.textContent.includes("request keys with a segment"));
+  });
+  // The library distinguishes a key that ends in `/` from one that does not.
+  await opened("/bucket/trailing_slash/", async (page) => {
+    assert.match(await page.textContent(".top .badge"), /Cerebras S3/);
+    await page.fill("#filter", "v.x");
+    await page.keyboard.press("Enter");
+    await page.waitForSelector(".insp .vals td");
+    assert.ok(server.requests.some((request) => request.url === "/bucket/trailing_slash//v.x"));
+  });
+  await server.close();
+});
+
+test("the objects of a Cerebras checkpoint convert to the command's output for a copy of them", async () => {
+  const files = objects("gpt_small");
+  const copy = join(folder, "s3");
+  for (const [path, bytes] of Object.entries(files)) {
+    const place = join(copy, ...path.split("/").map(decodeURIComponent));
+    mkdirSync(dirname(place), { recursive: true });
+    writeFileSync(place, bytes);
+  }
+  const output = join(folder, "objects.safetensors");
+  execFileSync(command, ["convert", join(copy, "bucket/gpt_small"), output, "--lossy"], { stdio: "pipe" });
+  const expected = readFileSync(output);
+  const server = await serve(files);
+  await at(
+    server.at("/bucket/gpt_small"),
+    [server.host],
+    async (page) => {
+      await agree(page, server.host);
+      await page.waitForSelector("#work .row");
+      await page.keyboard.press("c");
+      await page.getByRole("radio", { name: "safetensors" }).first().click();
+      await page.waitForSelector(".plan:not(.late)");
+      for (const box of await page.$$(".loss input")) await box.check();
+      await page.waitForSelector("#write:not([disabled])");
+      const [download] = await Promise.all([page.waitForEvent("download"), page.click("#write")]);
+      await page.waitForSelector("#convert-done");
+      const written = readFileSync(await download.path());
+      assert.ok(written.equals(expected), `${written.length} bytes, expected ${expected.length}`);
+    },
+    { quiet: false },
+  );
+  await server.close();
+});
+
 test("a remote checkpoint is verified within the fetch limit", async () => {
   const broken = readFileSync(fixture("torch/zip_module_state_dict.pt"));
   const listing = JSON.parse(execFileSync(command, ["show", fixture("torch/zip_module_state_dict.pt"), "emb.weight", "--json"], { encoding: "utf8" }));
@@ -272,7 +377,7 @@ test("fetch limits are per action and unaffected by other actions", async () => 
     await page.waitForSelector("#work .row");
     const opening = requested(server.requests);
     const verify = async () => {
-      await page.click("#verify");
+      await page.keyboard.press("v");
       const again = page.getByRole("button", { name: "Verify again" });
       if (await again.isVisible()) await again.click();
       // The worker enforces the limit, even if the button is enabled.

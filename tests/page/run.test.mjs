@@ -145,6 +145,19 @@ test("keys open a checkpoint and compare two; Escape leads back (core)", async (
   });
 });
 
+test("Back leads from a checkpoint to its run folder, and Forward to the checkpoint", async () => {
+  const folder = runFolder("by_history");
+  await withPage(browser, async (page) => {
+    await choose(page, folder);
+    await page.click("#open-step");
+    await page.waitForSelector("#work .row");
+    await page.goBack();
+    await page.waitForSelector("#run .row");
+    await page.goForward();
+    await page.waitForSelector("#work .row");
+  });
+});
+
 const mainButton = (page) => page.textContent("#open-step .cut");
 
 test("the main button opens the newest sound checkpoint, next to a note on the damaged one that the trainer would load", async () => {
@@ -424,4 +437,58 @@ test("a checkpoint with NaN is not the newest good one once its values were read
     await page.waitForSelector('#grade[data-grade="not finite"]');
     assert.match(await page.textContent("#work .notice"), /1 value is NaN or infinite/);
   });
+});
+
+test("Back leads from a checkpoint to its run with its values; Forward and Back keep the run", async () => {
+  const folder = smallRun("history");
+  await withPage(browser, async (page) => {
+    await choose(page, folder);
+    await page.click("#read-run:not([disabled])");
+    await page.waitForSelector("#run-values .chart");
+    await page.waitForSelector("#read-run", { state: "detached" });
+    await page.locator("#run .row").first().dblclick();
+    await page.waitForSelector("#work .row");
+    await page.goBack();
+    await page.waitForSelector("#run .row");
+    assert.equal(await page.locator("#run-values .chart").count(), 1, "the values are kept");
+    assert.equal(await page.locator("#read-run").count(), 0);
+    await page.goForward();
+    await page.waitForSelector("#work .row");
+    await page.goBack();
+    await page.waitForSelector("#run .row");
+    await page.goBack();
+    await page.waitForSelector("#start");
+    await page.goForward();
+    await page.waitForSelector("#run .row");
+    assert.equal(await page.locator("#run-values .chart").count(), 1, "the values come back, too");
+    await page.goForward();
+    await page.waitForSelector("#work .row");
+  });
+});
+
+for (const width of [768, 1024]) {
+  test(`at ${width} pixels the table has grades and the prune plan`, async () => {
+    const folder = runFolder(`columns_${width}`);
+    await withPage(browser, async (page) => {
+      await choose(page, folder);
+      await page.fill("#prune label:nth-of-type(1) input", "1");
+      const shown = (selector) => page.$$eval(selector, (all) => all.filter((it) => it.checkVisibility()).length);
+      await page.waitForSelector("#run .row[data-plan=prune]");
+      assert.ok((await shown("#run .row .cd .fi")) > 2, "marks");
+      assert.deepEqual(await page.$$eval("#run .row[data-plan=prune] .cq", (all) => all.map((it) => it.innerText.trim()).filter((text) => text !== "prune")), []);
+      const cut = await page.$$eval("#run :is(.head, .row) > .cq", (all) => all.filter((it) => it.scrollWidth > it.clientWidth + 1).map((it) => it.innerText));
+      assert.deepEqual(cut, []);
+      const lines = await page.$$eval("#run .head > .c", (all) => all.filter((it) => it.offsetHeight > 24).map((it) => it.innerText));
+      assert.deepEqual(lines, [], "names of columns in several lines");
+    }, { viewport: { width, height: 900 } });
+  });
+}
+
+test("on a phone, the folder of a run can be checked", async () => {
+  const folder = smallRun("checked");
+  await withPage(browser, async (page) => {
+    await choose(page, folder);
+    await page.locator("#run").getByRole("button", { name: "Check folder" }).click();
+    await page.waitForSelector("#folder-verdict");
+  }, { viewport: { width: 390, height: 844 } });
 });

@@ -1,8 +1,8 @@
 // `statelens serve` serves the page to browsers on this machine only.
 
 import assert from "node:assert/strict";
-import { spawn } from "node:child_process";
-import { copyFileSync, mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import { execFileSync, spawn } from "node:child_process";
+import { copyFileSync, mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, truncateSync, writeFileSync } from "node:fs";
 import { createServer } from "node:http";
 import { connect } from "node:net";
 import { tmpdir } from "node:os";
@@ -83,6 +83,9 @@ test("serves the files of the folder, in full and by range", async () => {
     [["run 1/se#ed&1.pt", 1], ["seed.mdl", 1]],
     "links that lead out are not listed",
   );
+  const names = listing.files.map(({ path }) => path).sort();
+  assert.deepEqual(names, ["run 1/se#ed&1.pt", "seed.mdl"]);
+  assert.ok(listing.files.every(({ bytes, modified }) => bytes > 0 && Math.abs(Date.now() - modified) < 1e10));
 });
 
 test("no path escapes the folder", async () => {
@@ -223,11 +226,51 @@ test("the page lists the folder's checkpoints, and opens them by ranges (core)",
       await page.waitForSelector("#work .row");
       assert.deepEqual(await keys(page), ["a.b", "a.c", "d.0", "d.1", "d.2"], name);
       assert.equal(await page.title(), `${name.split("/").pop()} \u{b7} Statelens`);
+      assert.equal(await page.getAttribute("#work", "data-name"), name, "the folder is part of the name");
       await page.click('.row:has([title="a.b"])');
       await page.waitForSelector(".insp .facts");
     }
     assert.equal(await page.evaluate(() => navigator.serviceWorker.getRegistrations().then((all) => all.length)), 0, "no service worker");
   });
+});
+
+test("a served run folder is shown as one that is dropped", async () => {
+  const run = join(top, "run");
+  mkdirSync(run);
+  for (const step of [500, 1000, 1500]) copyFileSync(fixture("cerebras/v2.10.0/gpt_small.mdl"), join(run, `checkpoint_${step}.mdl`));
+  truncateSync(join(run, "checkpoint_1500.mdl"), 100_000);
+  writeFileSync(join(run, "checkpoints_index.yaml"), "- run/checkpoint_500.mdl\n- run/checkpoint_1500.mdl\n");
+  const own = await serve("serve", run);
+  // The newest whole one of those that the index lists.
+  const name = "checkpoint_500.mdl";
+  try {
+    await visit(own.address, async (page) => {
+      await page.click('.ex[data-name="run"]');
+      await page.waitForSelector("#save-list:not([disabled])", { state: "attached" });
+      const [download] = await Promise.all([page.waitForEvent("download"), page.click("#save-list")]);
+      assert.equal(readFileSync(await download.path(), "utf8"), execFileSync(command, ["runs", run, "--json"], { encoding: "utf8" }));
+      await page.click("#read-run");
+      await page.waitForSelector("#run-values .chart circle");
+      await page.click("#open-step");
+      await page.waitForSelector("#work .row");
+      assert.equal(await page.getAttribute("#work", "data-name"), name);
+      await page.goBack();
+      await page.waitForSelector("#run .row");
+      // Two of them are compared.
+      for (const key of ["d", "k", "d"]) await page.keyboard.press(key);
+      await page.waitForSelector("#save-report:not([disabled])");
+      await page.goBack();
+      await page.click("#open-step");
+      await page.waitForSelector("#work .row");
+      // The address leads to the checkpoint.
+      await page.waitForFunction(() => location.search.includes("checkpoint_500.mdl"));
+      await page.reload();
+      await page.waitForSelector("#work .row");
+      assert.match(await page.title(), /^checkpoint_500\.mdl/);
+    });
+  } finally {
+    own.stop();
+  }
 });
 
 test("only the needed parts of a large file are read", async () => {

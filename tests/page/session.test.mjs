@@ -114,8 +114,8 @@ test("stopping one job does not affect another", async () => {
     await jobs.write.prepare(page);
     await jobs.write.begin(page);
     await jobs.verify.begin(page);
-    await page.click("#verify");
-    await page.click("#verify-cancel");
+    await page.keyboard.press("v");
+    await page.click("#cancel");
     await page.waitForSelector("#verify-form");
     await page.keyboard.press("Escape");
     same("write", await jobs.write.end(page), await expected("write"));

@@ -36,7 +36,7 @@ test("a hundred thousand flat keys are divided into ranges that a click opens (c
     assert.match(await title(0), /^w00000 … w09999 /);
   }));
 
-test("boxes of each dtype family except bfloat16 have a texture of their own", () =>
+test("without colours, boxes of each dtype family except bfloat16 have a texture of their own", () =>
   withPage(browser, async (page) => {
     const dtypes = { f32: ["F32", 4], f16: ["F16", 2], f64: ["F64", 8], i32: ["I32", 4], bool: ["BOOL", 1], f8: ["F8_E4M3", 1], bf16: ["BF16", 2] };
     const tensors = Object.entries(dtypes).map(([name, [dtype, size]]) => [name, [dtype, [64], Buffer.alloc(64 * size)]]);
@@ -44,7 +44,10 @@ test("boxes of each dtype family except bfloat16 have a texture of their own", (
     await page.waitForSelector("#work .row");
     await page.keyboard.press("t");
     await page.waitForSelector(".map .box");
-    const textures = await page.$$eval(".map .box:not(.open)", (boxes) => boxes.map((box) => [box.title.split(" ")[0], getComputedStyle(box).backgroundImage]));
+    const drawn = () => page.$$eval(".map .box:not(.open)", (boxes) => boxes.map((box) => [box.title.split(" ")[0], getComputedStyle(box).backgroundImage]));
+    assert.deepEqual([...new Set((await drawn()).map(([, image]) => image))], ["none"], "colours need no texture");
+    await page.emulateMedia({ forcedColors: "active" });
+    const textures = await drawn();
     const of = Object.fromEntries(textures);
     assert.deepEqual(Object.keys(of).sort(), Object.keys(dtypes).sort());
     assert.equal(of.bf16, "none");

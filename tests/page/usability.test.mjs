@@ -174,9 +174,9 @@ test("columns can be widened, and a key keeps its layer number", async () => {
   for (const layer of [0, 17]) tensors[`a_rather_long_prefix_of_a_model.with_some.more_names.layers.${layer}.self_attention.projection_of_queries.weight`] = ["F32", [layer + 2], floats(layer + 2)];
   await withPage(browser, async (page) => {
     await show(page, "cut.safetensors", safetensors(tensors));
-    const width = () => page.$eval('[role="columnheader"].cd', (head) => head.getBoundingClientRect().width);
+    const width = () => page.$eval('[role="columnheader"].cs', (head) => head.getBoundingClientRect().width);
     const before = await width();
-    const grip = page.locator('[role="columnheader"].cd [role="separator"]');
+    const grip = page.locator('[role="columnheader"].cs [role="separator"]');
     await grip.focus();
     await page.keyboard.press("ArrowLeft");
     assert.ok((await width()) > before);
@@ -194,7 +194,7 @@ test("the convert sheet uses the page's terms", async () => {
     const labels = await page.$$eval(".fields .lab", (labels) => labels.map((label) => label.textContent));
     for (const label of ["Include", "Exclude", "Remove prefix", "Add prefix"]) assert.ok(labels.includes(label), label);
     // The messages of a target name no options of the command.
-    for (const target of await page.$$('[aria-labelledby="l-target"] [role="radio"]')) {
+    for (const target of await page.$$('[aria-label="Target"] [role="radio"]')) {
       await target.click();
       await page.waitForSelector(".plan:not(.late), .refused");
       const texts = await page.$$eval("aside .refused, aside .loss, aside .checks", (parts) => parts.map((part) => part.textContent).join(" "));

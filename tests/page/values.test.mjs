@@ -238,7 +238,7 @@ test("a stopped scan keeps its results, and resumes", async () => {
     assert.match(await page.textContent("#scanned"), /stopped after [\d.]+ [GM]B/);
     const before = await page.locator('.row .wzr:has-text("100 %")').count();
     assert.ok(before > 0);
-    assert.match(await page.textContent("#scan"), /Scan the rest · [\d.]+ GB/);
+    assert.match(await page.textContent("#scan"), /Read the rest · [\d.]+ GB/);
     await page.click("#scan");
     await page.waitForSelector("#scanning");
     assert.ok((await page.locator('.row .wzr:has-text("100 %")').count()) >= before, "what was read is still there");

@@ -217,7 +217,7 @@ test("verification shows progress in the status bar, and can be stopped", async 
     await page.keyboard.press("j");
     await page.waitForFunction(() => document.querySelector(".insp").textContent.includes("stored in"));
     await page.click("#verify");
-    await page.click("#verify-cancel");
+    await page.click("#cancel");
     await page.waitForSelector("#verify-form");
     assert.equal(await page.locator("#verify-run").count(), 0);
     // Verification can be restarted, and stopped with Escape.

@@ -18,16 +18,20 @@ use crate::protocol::task::TaskRequest;
 use crate::protocol::{FromWorker, JobMessage, PORT, ToWorker};
 use crate::worker::job::Job;
 use crate::worker::opened::OpenCheckpoint;
-use crate::worker::port::{files_of, post_as, scope};
+use crate::worker::port::{post_as, scope};
 use crate::worker::session::{Session, SharedSession};
 use crate::worker::sources::Sources;
-use crate::worker::{embedder, outputs, private};
+use crate::worker::{embedder, outputs, pool, private};
 use crate::{
-    compare, convert, inspector, matrix, model_description, open, run_folder, scan, share, text,
+    assist, compare, convert, inspector, matrix, model_description, open, run_folder, scan, share,
+    text,
 };
 
-/// Starts the worker.
+/// Starts the worker: that of the page, or one of its assistants.
 pub fn start() {
+    if pool::is_assistant() {
+        return assist::start();
+    }
     // The open session. Nothing else holds it strongly beyond the handling of a request.
     let current = Rc::new(RefCell::new(Session::begin(0)));
     let receive = Closure::<dyn FnMut(MessageEvent)>::new(move |event: MessageEvent| {
@@ -93,9 +97,9 @@ fn run(session: &SharedSession, job: Job, message: ToWorker, data: &JsValue) {
 
 /// Returns the files that were sent with a message, or those that an embedding page offers. The
 /// session keeps the latter, because a job that is run again needs the bytes that were read.
-fn sources(session: &SharedSession, names: &[FileName], data: &JsValue) -> Rc<Sources> {
+fn sources(session: &SharedSession, names: &[FileName], data: &JsValue, job: &Job) -> Rc<Sources> {
     let Ok(port) = get(data, PORT).dyn_into::<MessagePort>() else {
-        return Rc::new(Sources::from_disk(files_of(data)));
+        return Rc::new(Sources::sent(data, names, job));
     };
     session.borrow_mut().kept(|kept: &mut Option<Rc<Sources>>| {
         kept.get_or_insert_with(|| Rc::new(Sources::from_embedder(port, names))).clone()
@@ -126,7 +130,7 @@ fn handle_request(session: &SharedSession, job: &Job, message: ToWorker, data: &
         ToWorker::Allow { cap } => session.borrow_mut().jobs.allow(cap),
         ToWorker::Open { files, main, times, read_as } => {
             let limits = Limits::times(times);
-            let sources = sources(session, &files, data);
+            let sources = sources(session, &files, data, job);
             let opened = open::worker::open(&files, sources, main, (&limits, read_as), job);
             store_opened(session, job, opened);
         }

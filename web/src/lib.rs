@@ -25,6 +25,9 @@
 //! - The page's state is one `PageModel`. Its methods change it, by `Actor::update`.
 //! - A worker blocked in a synchronous read can't receive messages. When another file is opened,
 //!   the page replaces a worker that is still opening one, or that does not react within 1.5 s.
+//! - Statistics, verification and comparison of large files on disk are shared by up to eight further
+//!   workers (`worker/pool.rs`, `assist.rs`). Each opens the same files and processes parts of the pass; the
+//!   worker combines the results in order, so they are the same. If an assistant fails, it goes on alone.
 //! - Rows cross as one byte string (`web/src/rows.rs`), everything else through
 //!   `serde-wasm-bindgen`. Reports of the core cross as they are: one `Serialize` gives the command's
 //!   JSON (`values/src/json.rs`) and the page's message.
@@ -48,6 +51,7 @@
 #[macro_use]
 mod features;
 
+mod assist;
 pub mod byte_map;
 pub mod checkpoint_list;
 pub mod compare;

@@ -5,6 +5,7 @@
 //! [`FILES`] and [`HANDLE`]. Rows, of which there may be a hundred thousand, cross as one
 //! `Uint8Array` (see [`crate::rows`]).
 
+pub mod assist;
 pub mod error;
 pub mod job;
 pub mod selection;

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use statelens_describe::MISSING;
 use statelens_describe::fold::{Foldable, LeafProperties};
 
+use statelens_checkpoint::slices::{ITEMS, finish, pause};
 use statelens_checkpoint::varint::{read_bytes, read_number, write_bytes, write_number};
 pub use statelens_describe::LeafKind;
 
@@ -103,16 +104,20 @@ impl PackedRows {
 
     /// Unpacks all rows; `None` if the bytes were not made by [`PackedRows::pack`].
     pub fn unpack(&self) -> Option<Vec<Row>> {
-        self.first(self.count)
+        finish(self.first(self.count))
     }
 
-    /// Unpacks the first `most` rows; `None` if the bytes were not made by [`PackedRows::pack`].
-    pub fn first(&self, most: u32) -> Option<Vec<Row>> {
+    /// Unpacks the first `most` rows, with pauses; `None` if the bytes were not made by
+    /// [`PackedRows::pack`].
+    pub async fn first(&self, most: u32) -> Option<Vec<Row>> {
         let mut rest = self.bytes.as_slice();
         let count = self.count.min(most);
         // Each row takes several bytes, so the capacity is bounded by the length of the input.
         let mut rows: Vec<Row> = Vec::with_capacity((count as usize).min(rest.len()));
-        for _ in 0..count {
+        for at in 0..count {
+            if at as usize % ITEMS == ITEMS - 1 {
+                pause().await;
+            }
             let shared = usize::try_from(read_number(&mut rest)?).ok()?;
             let before = match rows.last() {
                 Some(row) => row.key.get(..shared)?,
@@ -161,9 +166,37 @@ fn read_str<'a>(rest: &mut &'a [u8]) -> Option<&'a str> {
     str::from_utf8(read_bytes(rest)?).ok()
 }
 
+/// Sends numbers of rows as bytes: an object of JavaScript for each takes longer than comparing a
+/// small tensor.
+pub(crate) mod packed_numbers {
+    use serde::{Deserialize as _, Deserializer, Serializer};
+    use serde_bytes::ByteBuf;
+
+    pub(crate) fn serialize<S: Serializer>(rows: &[u32], to: S) -> Result<S::Ok, S::Error> {
+        let bytes: Vec<u8> = rows.iter().flat_map(|row| row.to_le_bytes()).collect();
+        to.serialize_bytes(&bytes)
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<u32>, D::Error> {
+        let bytes = ByteBuf::deserialize(from)?;
+        let (rows, _) = bytes.as_chunks::<4>();
+        Ok(rows.iter().map(|row| u32::from_le_bytes(*row)).collect())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn numbers_survive_packing() {
+        #[derive(Debug, PartialEq, Serialize, Deserialize)]
+        struct Numbers(#[serde(with = "packed_numbers")] Vec<u32>);
+        for numbers in [vec![], vec![7, 0, u32::MAX]] {
+            let json = serde_json::to_string(&Numbers(numbers.clone())).unwrap();
+            assert_eq!(serde_json::from_str::<Numbers>(&json).unwrap(), Numbers(numbers));
+        }
+    }
 
     fn row(key: &str, kind: LeafKind) -> Row {
         Row {
@@ -196,7 +229,7 @@ mod tests {
             .collect();
         let packed = PackedRows::pack(&rows);
         assert!(packed.bytes.len() < 1000 * 70, "{} bytes", packed.bytes.len());
-        assert_eq!(packed.first(3).as_deref(), Some(&rows[..3]));
+        assert_eq!(finish(packed.first(3)).as_deref(), Some(&rows[..3]));
         assert_eq!(packed.unpack(), Some(rows));
     }
 

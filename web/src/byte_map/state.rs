@@ -1,5 +1,6 @@
 //! The tape: the state on an exact byte axis in key order, laid out for a given width.
 
+use statelens_checkpoint::slices::{ITEMS, pause, pause_after};
 use statelens_checkpoint::visible;
 
 use crate::rows::Row;
@@ -164,25 +165,46 @@ impl StateShare {
     }
 }
 
-/// Returns the parts of the tape, in key order; links and plain values take no room.
-pub fn parts(rows: &[Row], dot: char) -> Vec<StateShare> {
+/// A state with less than this share of the bytes has no room for its name, however far the tape is
+/// zoomed in.
+const MIN_NAMED: u64 = 10_000;
+
+/// Returns the parts of the tape, in key order; links and plain values take no room. States that are
+/// too small for a name share one with their neighbours. Pauses.
+pub async fn parts(rows: &[Row], dot: char) -> Vec<StateShare> {
+    let with_room: Vec<&Row> = rows.iter().filter(|row| takes_room(row)).collect();
+    pause_after(rows.len()).await;
+    let bytes = |rows: &[&Row]| rows.iter().map(|row| row.bytes).fold(0, u64::saturating_add);
+    let least = bytes(&with_room) / MIN_NAMED;
+    let name = |row: &Row| row.key.split(dot).next().unwrap_or_default().to_owned();
+    let is_one =
+        |one: &&Row, other: &&Row| one.key.split(dot).next() == other.key.split(dot).next();
+    let is_alike = |one: &Row, other: &Row| one.kind == other.kind && one.dtype == other.dtype;
     let mut parts: Vec<StateShare> = Vec::new();
-    let mut before: Option<(&Row, &str)> = None;
-    for row in rows.iter().filter(|row| takes_room(row)) {
-        let state = row.key.split(dot).next().unwrap_or_default();
-        let (same_state, same_word) = before.map_or((false, false), |(other, name)| {
-            (name == state, row.kind == other.kind && row.dtype == other.dtype)
-        });
-        before = Some((row, state));
-        if !same_state {
-            parts.push(StateShare { name: state.to_owned(), runs: Vec::with_capacity(1) });
+    // Whether the last part is shared, and the last row.
+    let (mut shared, mut before): (bool, Option<&Row>) = (false, None);
+    for (count, state) in with_room.chunk_by(is_one).enumerate() {
+        if count % ITEMS == ITEMS - 1 {
+            pause().await;
         }
+        let is_small = bytes(state) < least;
+        if !is_small || !shared {
+            let name = if is_small { String::new() } else { name(state[0]) };
+            parts.push(StateShare { name, runs: Vec::with_capacity(1) });
+            before = None;
+        }
+        shared = is_small;
         let Some(part) = parts.last_mut() else { continue };
-        match part.runs.last_mut() {
-            Some(run) if same_word || run.0 == word(row) => {
-                run.2 = run.2.saturating_add(row.bytes);
+        for run in state.chunk_by(|one, other| is_alike(one, other)) {
+            let all = bytes(run);
+            let continues = before.is_some_and(|before| is_alike(before, run[0]));
+            before = run.last().copied();
+            match part.runs.last_mut() {
+                Some(last) if continues || last.0 == word(run[0]) => {
+                    last.2 = last.2.saturating_add(all);
+                }
+                _ => part.runs.push((word(run[0]), row_family(run[0]), all)),
             }
-            _ => part.runs.push((word(row), row_family(row), row.bytes)),
         }
     }
     parts
@@ -462,6 +484,8 @@ fn places(step: f64) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use statelens_checkpoint::slices::finish;
+
     use super::*;
     use crate::state::sample::{gpt, tensor, value};
 
@@ -478,7 +502,7 @@ mod tests {
     #[test]
     fn tape_length_is_the_size_of_the_state() {
         let rows = gpt(32);
-        let parts = parts(&rows, '.');
+        let parts = finish(parts(&rows, '.'));
         assert_eq!(
             parts.iter().map(|part| part.name.as_str()).collect::<Vec<_>>(),
             ["model", "optimizer"]
@@ -506,11 +530,11 @@ mod tests {
                 &[3],
             ));
         }
-        let tape = lay_out(&parts(&rows, '.'), &[], 1000.0);
+        let tape = lay_out(&finish(parts(&rows, '.')), &[], 1000.0);
         assert_eq!(tape.stretches.len(), 2);
         assert_eq!(tape.stretches[1].family, None);
         rows.insert(0, tensor("m.step", "int32", &[1]));
-        let families: Vec<_> = lay_out(&parts(&rows, '.'), &[], 1000.0)
+        let families: Vec<_> = lay_out(&finish(parts(&rows, '.')), &[], 1000.0)
             .stretches
             .iter()
             .map(|stretch| stretch.family)
@@ -526,7 +550,9 @@ mod tests {
                 tensor(&format!("w_{at}"), dtype, &[if at == 70_000 { 40_000 } else { 4 }])
             })
             .collect();
-        let tape = lay_out(&parts(&rows, '.'), &[], 1000.0);
+        let parts = finish(parts(&rows, '.'));
+        assert_eq!(parts.len(), 3, "small states share a part on either side of the large one");
+        let tape = lay_out(&parts, &[], 1000.0);
         assert!(tape.stretches.len() <= 1000, "{}", tape.stretches.len());
         let wide: f64 = tape.stretches.iter().map(|stretch| stretch.width).sum();
         assert!((wide - 1000.0).abs() < 3.0, "{wide}");
@@ -542,7 +568,7 @@ mod tests {
         rows.push(tensor("grad_scaler.scale", "float32", &[]));
         rows.push(tensor("ema.x", "float32", &[10]));
         for width in [300.0, 800.0, 1408.0] {
-            let labels = lay_out(&parts(&rows, '.'), &[], width).labels;
+            let labels = lay_out(&finish(parts(&rows, '.')), &[], width).labels;
             assert!(labels.len() >= 2);
             for pair in labels.windows(2) {
                 assert!(pair[0].x + pair[0].width() <= pair[1].x, "{pair:?}");
@@ -601,6 +627,6 @@ mod tests {
 
     #[test]
     fn empty_state_has_an_empty_tape() {
-        assert_eq!(lay_out(&parts(&[value("a", "1")], '.'), &[], 1000.0), Tape::default());
+        assert_eq!(lay_out(&finish(parts(&[value("a", "1")], '.')), &[], 1000.0), Tape::default());
     }
 }

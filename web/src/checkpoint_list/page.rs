@@ -8,7 +8,7 @@ use statelens_describe::FileGrade;
 use yew::prelude::*;
 
 use crate::checkpoint_list::state::{Rail, RailEntry, RailOrder};
-use crate::page::drop::DroppedFile;
+use crate::page::drop::{self, DroppedFile};
 use crate::page::grade::{grade_mark, grade_text};
 use crate::page::hooks::ByAddress;
 use crate::page::marks::{chosen, classes, prose, typed, when};
@@ -177,7 +177,7 @@ pub fn use_rail(model: &PageModel, actor: &Actor) {
         if requested.is_empty() {
             return;
         }
-        let handles: js_sys::Array = files.iter().map(|file| file.file.clone()).collect();
+        let handles = drop::handles(&files);
         let names = files.iter().map(|file| file.name.clone()).collect();
         let check = ToWorker::CheckFiles { files: names, requested };
         actor.request_with(&check, &handles, &wasm_bindgen::JsValue::UNDEFINED);

@@ -4,10 +4,11 @@ use yew::prelude::*;
 
 use crate::convert::state::naming::key_name;
 use crate::matrix::message::{ExportFormat, ExportRequest, ExportedFile};
+use crate::page::error::short_error;
 use crate::page::model::actor::Actor;
+use crate::page::running::{percent, running_line};
 use crate::protocol::job::JobKind;
 use crate::protocol::task::TaskRequest;
-use crate::state::fmt;
 use crate::state::task::Task;
 
 /// Properties of the buttons.
@@ -88,11 +89,10 @@ pub(crate) fn export_progress(actor: &Actor, export: &Task<ExportedFile>) -> Htm
                 actor.stop(JobKind::Export);
                 actor.values_panel(|it| it.export = Task::Idle);
             });
-            let percent = fmt::percent(task.now.done, task.now.total.max(1));
-            html! { <p class="saveas lab" id="taking" role="status">{ format!("{percent} %") }<button class="textlink" onclick={stop}>{ "Stop" }</button></p> }
+            let bar = Some(("Saving", (task.now.done, task.now.total)));
+            let line = running_line("stop-saving", bar, format!("{} %", percent(&task.now)), stop);
+            html! { <p class="saveas" id="taking">{ line }</p> }
         }
-        Task::Failed(error) => {
-            html! { <p class="w-warn" role="alert">{ format!("{} {}", error.title, error.text) }</p> }
-        }
+        Task::Failed(error) => short_error(error),
     }
 }

@@ -15,6 +15,8 @@ pub struct FamilyRequest {
     pub model: Option<String>,
     /// The config; `None` for the one next to the checkpoint.
     pub config: Option<NamedText>,
+    /// Whether the user filled in that config, so that it is not in a file.
+    pub is_filled_in: bool,
     /// The rules; `None` for those of the model.
     pub recipe: Option<NamedText>,
     /// Leave out keys that no rule covers.

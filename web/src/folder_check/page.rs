@@ -11,6 +11,7 @@ use yew::prelude::*;
 
 use crate::folder_check::message::FolderCheckRequest;
 use crate::open::page::address::hub_token;
+use crate::page::drop;
 use crate::page::drop::{DroppedFile, save_text};
 use crate::page::error::error_body;
 use crate::page::marks::{prose, severity, tick_icon};
@@ -61,8 +62,7 @@ fn start(model: &PageModel, actor: &Actor) {
         address,
         agreed: model.agreed,
     };
-    let handles: js_sys::Array =
-        files(model).iter().map(|dropped| JsValue::from(dropped.file.clone())).collect();
+    let handles = drop::handles(files(model));
     actor.update(|model| model.folder_check = Task::started());
     let task = ToWorker::Start(TaskRequest::CheckFolder(request));
     actor.bridge.post_with(&task, &handles, &JsValue::UNDEFINED);
@@ -95,8 +95,8 @@ pub(crate) fn button(
     let text = match &model.folder_check {
         Task::Idle => html! { { "Check folder" } },
         Task::Running(_) => html! { { "checking the folder\u{2026}" } },
-        Task::Failed(_) => html! { <>{ severity(Grade::Warning) }{ "folder not checked" }</> },
-        Task::Done(report) => html! { <>{ mark(report) }{ short(report) }</> },
+        Task::Failed(_) => html! { <>{ severity(Grade::Warning) }{ " folder not checked" }</> },
+        Task::Done(report) => html! { <>{ mark(report) }{ " " }{ short(report) }</> },
     };
     let model = model.clone();
     let onclick = actor.on(move |actor, _: MouseEvent| {

@@ -12,7 +12,6 @@ use crate::open::worker::address::HubRepository;
 use crate::protocol::FromWorker;
 use crate::text;
 use crate::worker::job::Job;
-use crate::worker::port::files_of;
 use crate::worker::session::SharedSession;
 use crate::worker::sources::Sources;
 
@@ -25,7 +24,7 @@ pub(crate) fn start(
 ) {
     // Those of an embedding page came with the request to open them.
     let offered = session.borrow_mut().kept(|offered: &mut Option<Rc<Sources>>| offered.clone());
-    let sources = offered.unwrap_or_else(|| Rc::new(Sources::from_disk(files_of(data))));
+    let sources = offered.unwrap_or_else(|| Rc::new(Sources::sent(data, &request.files, &job)));
     job.clone().spawn(async move {
         let reply = match check(request, &sources, &job).await {
             Ok(report) => FromWorker::Done(Box::new(report).into()),

@@ -1,7 +1,7 @@
 //! Describes one leaf: what it is, where it is stored, its values.
 
 use statelens_checkpoint::{
-    Checkpoint, Error, FileSet, Layout, Leaf, Result, Tensor, Value, visible,
+    Checkpoint, DType, Error, Field, FileSet, Layout, Leaf, Result, Tensor, Value, listed, visible,
 };
 use statelens_describe::{layout_text, type_name, value_text};
 use statelens_formats::{indexed, snippets};
@@ -13,10 +13,13 @@ use crate::inspector::message::{Fact, FormattedValues, RowDetails, TensorLine};
 use crate::quantised::message::ShownAs;
 use crate::state::fmt::{exact, shape as shape_text};
 use crate::worker::opened::OpenCheckpoint;
+use crate::worker::selection::stored_at;
 use crate::{pieces, quantised, text};
 
 /// Strings longer than this are truncated even in the inspector.
 const MAX_TEXT: usize = 64 << 10;
+/// Fields of a record that are named.
+const MAX_FIELDS: usize = 12;
 /// Chunk tables longer than this are not read to describe a tensor.
 const MAX_CHUNKS: u64 = 100_000;
 
@@ -120,6 +123,13 @@ fn layout_facts(files: &FileSet, tensor: &Tensor, facts: &mut Vec<Fact>) {
         }
         _ => facts.push(fact("stored in", layout_text(files, tensor), "")),
     }
+    if let DType::Numpy(numpy) = &tensor.dtype
+        && !numpy.fields.is_empty()
+    {
+        let field = |field: &Field| format!("{} {}", visible(&field.name), field.dtype);
+        let fields: Vec<String> = numpy.fields.iter().map(field).collect();
+        facts.push(fact("fields", listed(&fields, MAX_FIELDS), ""));
+    }
     if tensor.stored != tensor.dtype {
         facts.push(fact("stored as", tensor.stored.name().to_owned(), ""));
     }
@@ -196,12 +206,7 @@ pub fn values(
         Ok((values, bits)) => (Ok(values), bits),
         Err(error) => (Err(text::error(&error)), Vec::new()),
     };
-    let stored = match tensor.layout {
-        Layout::Span(span) if tensor.stored == tensor.dtype => {
-            Some((span.offset, tensor.dtype.itemsize()))
-        }
-        _ => None,
-    };
+    let stored = stored_at(tensor);
     let (dtype, shape) = (tensor.dtype.name().to_owned(), tensor.shape.clone());
     Some(FormattedValues { row, slice, start, values, bits, stored, code, shown, dtype, shape })
 }

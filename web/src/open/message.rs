@@ -77,6 +77,8 @@ pub struct OpenedCheckpoint {
     pub places: StoragePlaces,
     /// The number of quantised weights.
     pub quantised: u64,
+    /// The number of them in blocks, which no target holds: they become numbers in any conversion.
+    pub blocks: u64,
     /// Whether tensors hold several layers, so that `--unstack` applies.
     pub stacked: bool,
     /// One row per leaf, in file order.

@@ -16,10 +16,11 @@ use crate::links::page::{use_links, use_open_name};
 use crate::matrix::page::{MatrixScreen, use_matrix};
 use crate::model_description::page::use_model_description;
 use crate::open::message::FetchConsent;
+use crate::open::page::address::served_path;
 use crate::open::page::address::{use_address_of_page, use_pasted_address};
 use crate::open::page::loading::loading_screen;
 use crate::open::page::start::start_screen;
-use crate::page::bridge::Bridge;
+use crate::page::bridge::{Bridge, WorkerReply};
 use crate::page::drop::{self, DroppedFile};
 use crate::page::drop_target::{drop_overlay, handle_files, use_archive, use_drops};
 use crate::page::embed::is_embedded;
@@ -44,7 +45,7 @@ use crate::palette::page::Palette;
 use crate::protocol::error::{ErrorKind, ErrorText};
 use crate::protocol::job::JobKind;
 use crate::protocol::task::TaskResult;
-use crate::protocol::{FromWorker, JobMessage, ToWorker};
+use crate::protocol::{FromWorker, ToWorker};
 use crate::read_as::message::ReadAs;
 use crate::read_as::page::ReadAsChoice;
 use crate::run_folder::page::RunScreen;
@@ -61,14 +62,17 @@ pub fn App() -> Html {
     let bridge = {
         let dispatch = model.dispatcher();
         use_memo((), move |()| {
-            Bridge::start(Callback::from(
-                move |(posted, handle): (JobMessage<FromWorker>, JsValue)| {
-                    let file = finish(&posted.message, handle);
-                    dispatch.dispatch(ModelUpdate::new(move |model| {
-                        model.handle_reply(posted.session, posted.message, file);
-                    }));
-                },
-            ))
+            Bridge::start(Callback::from(move |reply: WorkerReply| {
+                dispatch.dispatch(match reply {
+                    WorkerReply::Message(posted, handle) => {
+                        let file = finish(&posted.message, handle);
+                        ModelUpdate::new(move |model| model.handle_reply(posted.message, file))
+                    }
+                    WorkerReply::Opened(session, work) => {
+                        ModelUpdate::new(move |model| model.opened(session, work.map(|work| *work)))
+                    }
+                });
+            }))
         })
     };
     let actor = Actor {
@@ -158,7 +162,7 @@ fn screen(model: &UseReducerHandle<PageModel>, actor: &Actor) -> Html {
     match (model.screen, work) {
         (Screen::Run, _) => match &model.run {
             Some(view) => {
-                html! { <RunScreen view={view.clone()} tab={model.tab} check={folder_check::page::button(model, actor, "btn only-l")} /> }
+                html! { <RunScreen view={view.clone()} tab={model.tab} check={folder_check::page::button(model, actor, "btn")} /> }
             }
             None => html! {},
         },
@@ -288,13 +292,18 @@ fn side_names(model: &PageModel, second: &ComparisonState) -> (AttrValue, AttrVa
 }
 
 /// Returns the name of the open checkpoint: the entry's name if the drop has several checkpoints,
-/// the folder's name for shards, else the file's name.
+/// the path in the folder that the command serves, the folder's name for shards, else the file's
+/// name.
 fn title(model: &PageModel) -> AttrValue {
     let Some(work) = &model.work else { return AttrValue::default() };
     let opened = &work.opened;
     let entry = model.rail.as_ref().and_then(|rail| rail.entries.get(rail.find(opened.main)?));
     if let Some(entry) = entry {
         return entry.name.clone().into();
+    }
+    let address = model.address.as_ref();
+    if let Some(path) = address.and_then(|address| served_path(address)) {
+        return path.into();
     }
     let file = model.files.get(opened.main as usize).filter(|_| opened.shards > 0);
     let folder = file.and_then(|file| file.name.path.rsplit_once('/'));
@@ -355,6 +364,7 @@ fn sheet(model: &UseReducerHandle<PageModel>, actor: &Actor) -> Html {
     let Some(work) = &model.work else {
         return match model.sheet {
             Some(Sheet::Keys) => html! { <ShortcutsSheet /> },
+            Some(Sheet::Palette) => html! { <Palette model={model.clone()} /> },
             _ => html! {},
         };
     };
@@ -387,7 +397,8 @@ fn sheet(model: &UseReducerHandle<PageModel>, actor: &Actor) -> Html {
         }
         (Some(Sheet::Keys), _) => html! { <ShortcutsSheet /> },
         (Some(Sheet::Palette), _) => {
-            html! { <Palette model={model.clone()} work={work.clone()} /> }
+            let work = Some(work.clone()).filter(|_| model.screen == Screen::Work);
+            html! { <Palette model={model.clone()} {work} /> }
         }
         (Some(Sheet::Limit), _) => {
             html! { <LimitDialog needed={work.sums.bytes} cap={model.agreed.cap} /> }

@@ -3,7 +3,8 @@
 use statelens_checkpoint::visible;
 use yew::prelude::*;
 
-use crate::page::marks::{classes, one_of, when};
+use crate::page::choice;
+use crate::page::marks::{classes, when};
 use crate::page::model::Tab;
 use crate::page::model::actor::Actor;
 
@@ -24,7 +25,7 @@ pub(crate) fn tabs(actor: &Actor, tab: Tab, panes: &[(Tab, &'static str)]) -> Ht
             { for panes.iter().map(|&(this, name)| {
                 let on = tab == this;
                 let onclick = actor.on(move |actor, _: MouseEvent| actor.tab(this));
-                one_of("tab", on, name, onclick)
+                choice::tab(on, name, onclick)
             }) }
         </div>
     }

@@ -6,39 +6,52 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use gloo_timers::callback::Timeout;
+use gloo_timers::future::TimeoutFuture;
 use js_sys::{Array, Function, Promise};
+use statelens_checkpoint::slices::{Sliced, finish};
 use wasm_bindgen::prelude::*;
+use wasm_bindgen_futures::spawn_local;
 use web_sys::{MessageEvent, Worker, WorkerOptions};
 use yew::Callback;
 
 use crate::messages::{LOCK, PREVIEW_KEYS, envelope, get, message, set};
+use crate::open::message::OpenedCheckpoint;
 use crate::page::embed::{connect, is_embedded};
 use crate::protocol::error::{ErrorKind, ErrorText};
 use crate::protocol::job::JobKind;
 use crate::protocol::{FILES, FromWorker, HANDLE, JobMessage, PORT, ToWorker};
 use crate::rows::PackedRows;
+use crate::state::work::OpenWork;
 
 /// Milliseconds before a worker that does not react to a new session is terminated. It may be
 /// waiting for a server and can't receive messages meanwhile.
 const TIMEOUT: u32 = 1_500;
 
-/// Above this number of keys, a preview of the first keys is shown before all of them.
+/// Above this number of keys, a preview of the first keys is shown, and all of them are arranged in
+/// slices.
 const PREVIEW_ABOVE: u32 = 5_000;
 /// Milliseconds that a browser needs to draw the preview.
 const FRAMES: u32 = 30;
+/// Number of pauses in a slice of arranging: about 10 milliseconds.
+const PAUSES: usize = 16;
 
 /// The message of the error that `web/boot.js` throws if the browser can't load the second part of
 /// the program.
 const NOT_LOADED: &str = "A part of Statelens could not be loaded.";
 
-/// A message of the worker with its session and job, and the attached files or handle.
-pub type WorkerMessage = (JobMessage<FromWorker>, JsValue);
+/// A reply of the worker.
+pub enum WorkerReply {
+    /// A message with its session and job, and the attached files or handle.
+    Message(Box<JobMessage<FromWorker>>, JsValue),
+    /// The checkpoint that was opened in a session, arranged; `None` if its rows are not readable.
+    Opened(u32, Option<Box<OpenWork>>),
+}
 
 /// A running worker. Clones share the same worker.
 #[derive(Clone)]
 pub struct Bridge {
     inner: Rc<RefCell<BridgeState>>,
-    on_reply: Callback<WorkerMessage>,
+    on_reply: Callback<WorkerReply>,
 }
 
 struct BridgeState {
@@ -53,6 +66,8 @@ struct BridgeState {
     job: u32,
     /// Running jobs.
     jobs: Vec<(u32, JobKind)>,
+    /// The session whose checkpoint is being arranged.
+    arranging: Option<u32>,
     /// The unique name of this tab, and of the lock that it holds.
     tab: String,
     on_message: Option<Closure<dyn FnMut(MessageEvent)>>,
@@ -67,7 +82,7 @@ impl PartialEq for Bridge {
 
 impl Bridge {
     /// Starts a worker whose replies go to `on_reply`.
-    pub fn start(on_reply: Callback<WorkerMessage>) -> Self {
+    pub fn start(on_reply: Callback<WorkerReply>) -> Self {
         let tab = format!("{LOCK}{}", (js_sys::Math::random() * 1e15) as u64);
         hold_tab_lock(&tab);
         let inner = BridgeState {
@@ -78,6 +93,7 @@ impl Bridge {
             session_request: None,
             job: 0,
             jobs: Vec::new(),
+            arranging: None,
             tab,
             on_message: None,
             on_error: None,
@@ -88,7 +104,9 @@ impl Bridge {
     }
 
     pub fn is_running(&self, kind: JobKind) -> bool {
-        self.inner.borrow().jobs.iter().any(|job| job.1 == kind)
+        let inner = self.inner.borrow();
+        let is_arranging = kind == JobKind::Open && inner.arranging == Some(inner.session);
+        is_arranging || inner.jobs.iter().any(|job| job.1 == kind)
     }
 
     /// Returns the running jobs, which end if something else is opened.
@@ -167,28 +185,51 @@ impl Bridge {
         inner.post(envelope);
     }
 
-    /// Forwards a reply. If it has very many keys, forwards a preview of the first ones before,
-    /// since arranging all of them takes noticeably long.
+    /// Forwards a reply.
     fn forward(&self, posted: JobMessage<FromWorker>, attached: JsValue) {
-        let JobMessage { session, job, message } = &posted;
-        let first = match message {
-            FromWorker::Opened(opened) if opened.rows.count() > PREVIEW_ABOVE => {
-                opened.rows.first(PREVIEW_KEYS)
-            }
-            _ => None,
-        };
-        let Some(rows) = first else { return self.on_reply.emit((posted, attached)) };
-        let message = FromWorker::Found(PackedRows::pack(&rows));
-        self.on_reply
-            .emit((JobMessage { session: *session, job: *job, message }, JsValue::UNDEFINED));
+        let JobMessage { session, job, message } = posted;
+        match message {
+            FromWorker::Opened(opened) => self.arrange(session, job, *opened),
+            message => self.forward_message(session, job, message, attached),
+        }
+    }
+
+    fn forward_message(&self, session: u32, job: u32, message: FromWorker, attached: JsValue) {
+        let posted = Box::new(JobMessage { session, job, message });
+        self.on_reply.emit(WorkerReply::Message(posted, attached));
+    }
+
+    /// Arranges the rows of an opened checkpoint, and forwards it. If it has very many, forwards a
+    /// preview of the first ones before, and arranges them in slices, so that the page can handle
+    /// input between them.
+    fn arrange(&self, session: u32, job: u32, opened: OpenedCheckpoint) {
+        let keys = opened.rows.count();
+        if keys <= PREVIEW_ABOVE {
+            let work = finish(OpenWork::unpack(opened));
+            return self.on_reply.emit(WorkerReply::Opened(session, work.map(Box::new)));
+        }
+        if let Some(rows) = finish(opened.rows.first(PREVIEW_KEYS)) {
+            let first = FromWorker::Found(PackedRows::pack(&rows));
+            self.forward_message(session, job, first, JsValue::UNDEFINED);
+        }
+        let (doing, read, calls) = ("Arranging the keys".to_owned(), opened.read, opened.calls);
+        let opening = FromWorker::Opening { doing, keys: keys.into(), read, calls };
+        self.forward_message(session, job, opening, JsValue::UNDEFINED);
+        self.inner.borrow_mut().arranging = Some(session);
         let bridge = self.clone();
-        Timeout::new(FRAMES, move || {
-            // Otherwise something else was opened meanwhile.
-            if bridge.inner.borrow().session == posted.session {
-                bridge.on_reply.emit((posted, attached));
+        spawn_local(async move {
+            TimeoutFuture::new(FRAMES).await;
+            let mut work = Sliced::new(OpenWork::unpack(opened));
+            // Ends if something else is opened meanwhile.
+            while bridge.inner.borrow().session == session {
+                if let Some(work) = work.run(PAUSES) {
+                    bridge.inner.borrow_mut().arranging = None;
+                    let work = work.map(Box::new);
+                    return bridge.on_reply.emit(WorkerReply::Opened(session, work));
+                }
+                TimeoutFuture::new(0).await;
             }
-        })
-        .forget();
+        });
     }
 
     /// Terminates a worker that has not replied in a session, and begins that session in a new
@@ -279,7 +320,7 @@ impl Bridge {
     fn report_crash(&self, session: u32, error: &JsValue) {
         let text = error.as_string().unwrap_or_else(|| format!("{error:?}"));
         let message = FromWorker::Crashed(crash_error(&text));
-        self.on_reply.emit((JobMessage { session, job: 0, message }, JsValue::UNDEFINED));
+        self.forward_message(session, 0, message, JsValue::UNDEFINED);
     }
 }
 
@@ -384,6 +425,7 @@ mod tests {
             session_request: None,
             job: 9,
             jobs: vec![(8, JobKind::Verify), (9, JobKind::Inspect)],
+            arranging: None,
             tab: String::new(),
             on_message: None,
             on_error: None,

@@ -4,7 +4,7 @@ use statelens_formats::Choice;
 use yew::prelude::*;
 
 use crate::convert::state::Conversion;
-use crate::page::marks::one_of;
+use crate::page::choice::choice;
 use crate::page::model::actor::Actor;
 
 /// Changes the options and requests a new plan.
@@ -19,6 +19,7 @@ fn change_boxed(actor: &Actor, change: Box<dyn FnOnce(&mut Conversion)>) {
         convert.follow();
         convert.request += 1;
         convert.planning = true;
+        convert.cancelled = false;
     });
 }
 
@@ -50,17 +51,10 @@ pub(crate) fn radios(
     chosen: Option<&str>,
     set: fn(&mut Conversion, Option<String>),
 ) -> Html {
-    html! {
-        <span class="seg" role="radiogroup" aria-label={about.to_owned()}>
-            { for list.iter().enumerate().map(|(at, choice)| {
-                let on = chosen.map_or(at == 0, |id| id == choice.id);
-                let id = (at > 0).then(|| choice.id.to_owned());
-                let onclick = actor.on(move |actor, _: MouseEvent| {
-                    let id = id.clone();
-                    change(actor, move |convert| set(convert, id));
-                });
-                one_of("radio", on, choice.name, onclick)
-            }) }
-        </span>
-    }
+    let first = list.first().map_or("", |choice| choice.id);
+    let list: Vec<_> = list.iter().map(|choice| (choice.id.to_owned(), choice.name)).collect();
+    let onchange = actor.on(move |actor, id: String| {
+        change(actor, move |convert| set(convert, Some(id).filter(|id| id != first)));
+    });
+    choice(false, about, &list, chosen.unwrap_or(first).to_owned(), onchange)
 }

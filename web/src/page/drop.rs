@@ -1,13 +1,14 @@
 //! Files from a drop, a dialog, or the site itself.
 
 use js_sys::{Array, Function, Promise};
-use statelens_checkpoint::order;
+use statelens_checkpoint::{order, visible};
 use wasm_bindgen::prelude::*;
 use wasm_bindgen_futures::JsFuture;
 use web_sys::{
-    DataTransfer, DataTransferItem, File, FileList, FileSystemDirectoryEntry,
+    DataTransfer, DataTransferItem, File, FileList, FilePropertyBag, FileSystemDirectoryEntry,
     FileSystemDirectoryReader, FileSystemEntry, FileSystemFileEntry,
 };
+use yew::AttrValue;
 
 use crate::messages::get;
 use crate::open::message::{FileName, StoredMember};
@@ -18,8 +19,19 @@ use crate::page::embed::is_embedded;
 pub struct DroppedFile {
     /// Name and size, as sent to the worker.
     pub name: FileName,
-    /// The browser's file object.
+    /// The browser's file object; an empty one for a file that is read in another way.
     pub file: File,
+    /// The address of a file that the command serves.
+    pub address: Option<AttrValue>,
+}
+
+/// Returns what the worker reads the files by.
+pub fn handles(files: &[DroppedFile]) -> Array {
+    let handle = |dropped: &DroppedFile| match &dropped.address {
+        Some(address) => JsValue::from(address.as_str()),
+        None => dropped.file.clone().into(),
+    };
+    files.iter().map(handle).collect()
 }
 
 impl DroppedFile {
@@ -29,18 +41,33 @@ impl DroppedFile {
         Self {
             name: FileName { path: path.unwrap_or_else(|| file.name()), size: file.size() as u64 },
             file,
+            address: None,
         }
+    }
+
+    /// Wraps a file that the command serves, with the time of its last change in milliseconds.
+    pub fn served(name: FileName, address: AttrValue, modified: f64) -> Option<Self> {
+        let options = FilePropertyBag::new();
+        options.set_last_modified(modified);
+        let nothing = Array::new();
+        let file =
+            File::new_with_str_sequence_and_options(&nothing, &visible(&name.path), &options)
+                .ok()?;
+        Some(Self { name, file, address: Some(address) })
     }
 }
 
 /// Returns a member of an archive as a file. Its bytes stay in the archive.
 pub fn member(archive: &DroppedFile, member: &StoredMember) -> Option<DroppedFile> {
+    if archive.address.is_some() {
+        return None;
+    }
     let (start, end) = (member.offset as f64, (member.offset + member.size) as f64);
     let bytes = archive.file.slice_with_f64_and_f64(start, end).ok()?;
     let base = member.name.rsplit('/').next().unwrap_or(&member.name);
     let file = File::new_with_blob_sequence(&Array::of1(&bytes), base).ok()?;
     let path = format!("{}/{}", archive.name.path, member.name);
-    Some(DroppedFile { name: FileName { path, size: member.size }, file })
+    Some(DroppedFile { name: FileName { path, size: member.size }, file, address: None })
 }
 
 /// Returns the files chosen in a dialog.
@@ -112,7 +139,7 @@ async fn listed(list: Option<Function>) -> Option<Vec<DroppedFile>> {
         let pair: Array = pair.dyn_into().ok()?;
         let file: File = pair.get(1).dyn_into().ok()?;
         let name = FileName { path: pair.get(0).as_string()?, size: file.size() as u64 };
-        Some(DroppedFile { name, file })
+        Some(DroppedFile { name, file, address: None })
     };
     Some(found.iter().filter_map(dropped).collect())
 }
@@ -145,7 +172,8 @@ async fn file_of(entry: &FileSystemFileEntry) -> Option<DroppedFile> {
     });
     let file: File = JsFuture::from(promise).await.ok()?.dyn_into().ok()?;
     let path = entry.full_path().trim_start_matches('/').to_owned();
-    Some(DroppedFile { name: FileName { path, size: file.size() as u64 }, file })
+    let name = FileName { path, size: file.size() as u64 };
+    Some(DroppedFile { name, file, address: None })
 }
 
 /// Loads a bundled example.

@@ -88,5 +88,5 @@ fn offered(file: &JsValue) -> Option<DroppedFile> {
     let path = get(file, "name").as_string()?;
     let size = get(file, "size").as_f64()? as u64;
     let nothing = File::new_with_str_sequence(&Array::new(), &visible(&path)).ok()?;
-    Some(DroppedFile { name: FileName { path, size }, file: nothing })
+    Some(DroppedFile { name: FileName { path, size }, file: nothing, address: None })
 }

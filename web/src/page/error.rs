@@ -71,6 +71,16 @@ pub fn error_body(error: &ErrorText, class: &'static str, commands: bool) -> Htm
     }
 }
 
+/// Renders an error within a screen: its title and text.
+pub fn short_error(error: &ErrorText) -> Html {
+    html! {
+        <>
+            <p class="w-warn" role="alert">{ prose(&error.title) }</p>
+            if !error.text.is_empty() { <p class="dim">{ prose(&error.text) }</p> }
+        </>
+    }
+}
+
 fn kind(error: &ErrorText) -> Html {
     html! { <div class="kindline">{ severity(Grade::Warning) }<span class="w-warn">{ kind_word(error.kind) }</span></div> }
 }
@@ -136,7 +146,7 @@ pub fn error_screen(actor: &Actor, failed: &OpenFailure<'_>) -> Html {
                     if failed.others > 1 {
                         <div class="hint"><span>{ "See what else is wrong with the folder" }</span>{ failed.check.clone() }</div>
                     }
-                    <div class="hint"><span>{ "Try another copy" }</span>
+                    <div class="hint"><span>{ if matches!(error.kind, ErrorKind::NotACheckpoint | ErrorKind::Unsupported) { "Try another file" } else { "Try another copy" } }</span>
                         <button class="btn" id="open-copy" onclick={choose}>{ "Open\u{2026}" }</button></div>
                     <div class="hint"><span>{ "Think this is a mistake?" }</span>
                         <span class="copyline">{ "Copy a report" }

@@ -111,7 +111,7 @@ pub fn FindingsSheet(props: &FindingsProps) -> Html {
             <footer><span class="grow dim">{ read }</span>
                 { props.check.clone() }
                 if !(findings.is_empty() && noticed.is_empty()) { <button class="btn quiet" id="copy-findings" onclick={copy_all}>{ "Copy as text" }</button> }
-                if !opened.summary && !props.read_all { <button class="btn" onclick={verify}>{ "Read everything " }{ cap("V") }</button> }</footer>
+                if !opened.summary && !props.read_all { <button class="btn" onclick={verify}>{ "Verify " }{ cap("V") }</button> }</footer>
         </SheetFrame>
     }
 }

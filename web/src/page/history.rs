@@ -115,7 +115,17 @@ impl HistoryEntry {
                 let address = pinned.as_ref().unwrap_or(address);
                 format!("{base}?url={}{}", js_sys::encode_uri_component(address), link.hash())
             }
-            Self::Files(..) => base + &link.hash(),
+            // A file that the command serves can be opened again by its address.
+            Self::Files(files, main) => {
+                let opened = main.and_then(|main| files.get(main as usize));
+                match opened.and_then(|file| file.address.as_deref()) {
+                    Some(address) => {
+                        let address = js_sys::encode_uri_component(address);
+                        format!("{base}?url={address}{}", link.hash())
+                    }
+                    None => base + &link.hash(),
+                }
+            }
             Self::Link(hash) => format!("{base}{hash}"),
             Self::Compare(first, ..) => first.url(link),
             Self::Start | Self::Run(_) => base,
@@ -138,13 +148,7 @@ impl HistoryEntry {
             Self::Link(_) => {}
             Self::Run(view) if model.is_of_run(&view.files) => {
                 actor.stop_jobs();
-                // One step from a comparison to the checkpoint, one from the checkpoint to the
-                // folder.
-                for _ in 0..2 {
-                    if model.screen != Screen::Run {
-                        actor.update(|model| model.leave());
-                    }
-                }
+                actor.update(|model| model.leave_to_run());
             }
             Self::Run(view) => {
                 actor.stop_jobs();
@@ -179,6 +183,19 @@ struct HistoryTrail {
     confirmed: bool,
 }
 
+impl HistoryTrail {
+    /// Keeps the state of a run folder in its entries, so that going back to it loses nothing.
+    fn note_run(&mut self, run: &Rc<RunView>) {
+        for entry in self.history.values_mut() {
+            if let HistoryEntry::Run(view) = entry
+                && are_same(&view.files, &run.files)
+            {
+                *view = run.clone();
+            }
+        }
+    }
+}
+
 /// Keeps the browser's history in sync with the page's state.
 #[hook]
 pub fn use_history(model: &UseReducerHandle<PageModel>, actor: &Actor) {
@@ -192,6 +209,14 @@ pub fn use_history(model: &UseReducerHandle<PageModel>, actor: &Actor) {
                 Timeout::new(DEBOUNCE, move || note(&mut trail.borrow_mut(), &place, &link))
             });
             move || drop(rests)
+        });
+    }
+    {
+        let trail = trail.clone();
+        use_effect_with(model.run.clone(), move |run| {
+            if let Some(run) = run {
+                trail.borrow_mut().note_run(run);
+            }
         });
     }
     let model = model.clone();

@@ -7,6 +7,8 @@ use wasm_bindgen::prelude::*;
 use web_sys::{Element, Event, ResizeObserver};
 use yew::prelude::*;
 
+use crate::page::text_width;
+
 /// A shared value that compares by address. It holds the `Rc`, so that the address can't be reused
 /// by another value.
 #[derive(Debug)]
@@ -95,6 +97,21 @@ pub fn has_touch() -> bool {
 #[hook]
 pub fn use_small() -> bool {
     use_media("(max-width: 720px)")
+}
+
+/// Returns how many times as large type is as in windows narrower than 1,920 px, as the style sheet
+/// says (`tokens.css`).
+#[hook]
+pub fn use_type_scale() -> f64 {
+    let (wide, wider) = (use_media("(min-width: 1920px)"), use_media("(min-width: 2400px)"));
+    let size = match (wide, wider) {
+        (_, true) => 14.0,
+        (true, false) => 13.0,
+        (false, false) => 12.0,
+    };
+    let scale = size / 12.0;
+    use_memo((wide, wider), |_| text_width::set_scale(scale));
+    scale
 }
 
 /// Returns whether a media query matches, and re-renders when that changes.

@@ -14,7 +14,7 @@ pub(crate) fn kept_outputs(actor: &Actor, bytes: u64) -> Html {
     let free = actor.on(move |actor, _: MouseEvent| actor.request(&ToWorker::FreeOutputs));
     html! {
         <span class="kept-outputs" data-bytes={bytes.to_string()} title="Written files stay in the browser\u{2019}s storage until this page is closed, because a download may still read them">
-            <span>{ format!("{} kept for downloads", fmt::bytes(bytes)) }</span>
+            <span>{ format!("{} kept for downloads", fmt::bytes(bytes)) }</span>{ " " }
             <button class="textlink free-outputs" onclick={free} title="Removes the copies. Press it when the downloads are finished">{ "Free" }</button>
         </span>
     }

@@ -4,6 +4,7 @@ use wasm_bindgen::JsCast;
 use web_sys::{Event, KeyboardEvent};
 use yew::prelude::*;
 
+use crate::page::embed::is_embedded;
 use crate::page::escape::escape;
 use crate::page::focus::{focus, focus_filter};
 use crate::page::hooks::use_window_event;
@@ -39,7 +40,7 @@ fn press(model: &PageModel, actor: &Actor, event: &KeyboardEvent) -> bool {
         return escape(model, actor, target.as_ref());
     }
     let command = event.ctrl_key() || event.meta_key();
-    if command && key == "k" && model.screen == Screen::Work && model.pending.is_none() {
+    if command && key == "k" && has_palette(model) && model.pending.is_none() {
         match model.sheet {
             None => actor.show(Some(Sheet::Palette)),
             Some(Sheet::Palette) => actor.show(None),
@@ -110,6 +111,15 @@ fn press(model: &PageModel, actor: &Actor, event: &KeyboardEvent) -> bool {
         _ => return press_in_table(model, actor, &key, &tag, target.as_ref()),
     }
     true
+}
+
+/// Returns whether the palette has actions for the shown screen.
+fn has_palette(model: &PageModel) -> bool {
+    match model.screen {
+        Screen::Work => true,
+        Screen::Start | Screen::Run | Screen::Error => !is_embedded(),
+        Screen::Compare | Screen::Loading => false,
+    }
 }
 
 /// Picks all lines that match the filter.

@@ -23,16 +23,6 @@ pub fn logo() -> Html {
     }
 }
 
-/// Renders a progress bar, which may be `thin`.
-pub fn progress_bar(thin: bool, label: &'static str, (done, total): (u64, u64)) -> Html {
-    let percent = fmt::percent(done, total.max(1));
-    let width = (done as f64 / total.max(1) as f64 * 100.0).min(100.0);
-    html! {
-        <div class={classes(&["prog", when(thin, "thin")])} role="progressbar" aria-label={label} aria-valuemin="0"
-            aria-valuemax="100" aria-valuenow={percent.to_string()}><i style={format!("--w:{width:.2}%")}></i></div>
-    }
-}
-
 /// The fill of a part that is damaged or missing; [`hatching`] defines it.
 pub const HATCHED: &str = "url(#hatching)";
 
@@ -56,16 +46,6 @@ pub fn classes(names: &[&'static str]) -> Classes {
 /// Returns the class name if `holds`, else an empty name.
 pub fn when(holds: bool, class: &'static str) -> &'static str {
     if holds { class } else { "" }
-}
-
-/// Renders one of several mutually exclusive buttons, with the role of a radio button or a tab.
-/// Arrow keys move between them, so only the active one is reachable by the Tab key.
-pub fn one_of(role: &'static str, on: bool, name: &str, onclick: Callback<MouseEvent>) -> Html {
-    let on_text = Some(if on { "true" } else { "false" });
-    let (checked, selected) = if role == "tab" { (None, on_text) } else { (on_text, None) };
-    html! {
-        <button {role} tabindex={if on { "0" } else { "-1" }} aria-checked={checked} aria-selected={selected} class={classes(&[when(on, "on")])} {onclick}>{ name.to_owned() }</button>
-    }
 }
 
 /// Tooltip of the chips that fold layers.
@@ -327,7 +307,7 @@ pub fn prose(text: &str) -> Html {
         .enumerate()
         .map(|(at, part)| {
             if at % 2 == 1 {
-                html! { <code>{ visible(part) }</code> }
+                html! { <code>{ pieces(&visible(part)) }</code> }
             } else {
                 html! { { part.to_owned() } }
             }

@@ -1,9 +1,11 @@
 //! The page: the root component, and the components and hooks that features share.
 
+pub(crate) mod action_menu;
 pub mod app;
 pub mod bars;
 pub mod bridge;
 pub mod chart;
+pub mod choice;
 pub mod controls;
 pub mod drop;
 pub mod drop_target;
@@ -27,6 +29,7 @@ pub mod pair;
 pub mod panes;
 pub mod recovery;
 pub mod rows;
+pub mod running;
 pub mod sheet;
 pub mod shortcuts;
 pub mod stop_dialog;

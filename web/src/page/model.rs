@@ -352,6 +352,15 @@ impl PageModel {
         }
     }
 
+    /// Goes back to the run folder, from one of its checkpoints or from a comparison of one.
+    pub(crate) fn leave_to_run(&mut self) {
+        for _ in 0..2 {
+            if self.run.is_some() && self.screen != Screen::Run {
+                self.leave();
+            }
+        }
+    }
+
     /// Closes everything and goes to the start screen.
     pub(crate) fn go_home(&mut self) {
         (self.error, self.compare, self.run) = (None, None, None);
@@ -400,7 +409,7 @@ impl PageModel {
     /// Marks the conversion as running.
     fn begin_writing(&mut self) {
         let Some(convert) = &mut self.convert else { return };
-        convert.task = Task::started();
+        (convert.task, convert.cancelled) = (Task::started(), false);
         if let (Task::Running(running), Some(Ok(plan))) = (&mut convert.task, &convert.plan) {
             running.now.total = plan.size;
         }

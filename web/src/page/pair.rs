@@ -3,7 +3,7 @@
 use wasm_bindgen::JsValue;
 
 use crate::compare::message::CompareRequest;
-use crate::page::drop::DroppedFile;
+use crate::page::drop::{self, DroppedFile};
 use crate::page::model::actor::Actor;
 use crate::protocol::ToWorker;
 
@@ -13,8 +13,7 @@ pub fn compare_with(actor: &Actor, files: Vec<DroppedFile>, main: Option<u32>) {
         actor.update(move |model| model.dragged = None);
         return;
     }
-    let handles: js_sys::Array =
-        files.iter().map(|dropped| JsValue::from(dropped.file.clone())).collect();
+    let handles = drop::handles(&files);
     let names = files.iter().map(|dropped| dropped.name.clone()).collect();
     actor.update(move |model| model.begin_comparison(files, main));
     let request = CompareRequest::Open { files: names, main };

@@ -114,7 +114,8 @@ pub fn privacy(host: Option<&str>) -> Html {
 
 /// Returns the host of an address.
 pub fn host(address: &str) -> String {
-    Address::parse(address).map_or_else(|_| address.to_owned(), |address| address.host().to_owned())
+    Address::parse_prefix(address)
+        .map_or_else(|_| address.to_owned(), |address| address.host().to_owned())
 }
 
 /// Lets the worker close a checkpoint that is no longer shown, which stops its jobs.

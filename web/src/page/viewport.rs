@@ -5,7 +5,7 @@ use std::rc::Rc;
 use web_sys::Element;
 use yew::prelude::*;
 
-use crate::page::hooks::{ByAddress, use_size};
+use crate::page::hooks::{ByAddress, use_size, use_window_event};
 
 /// Pixels of lines rendered beyond both edges, so that a quick scroll shows no gap.
 const OVERSCAN: f64 = 240.0;
@@ -100,6 +100,16 @@ pub fn use_viewport(node: &NodeRef, lines: &LineLayout) -> Viewport {
     };
     let (first, end) = visible_lines(lines, *top, height);
     Viewport { top: *top, height, first, end, onscroll }
+}
+
+/// Returns whether the page is being printed. Then all lines are in the document.
+#[hook]
+pub fn use_printing() -> bool {
+    let printing = use_state_eq(|| false);
+    let (begins, ends) = (printing.clone(), printing.clone());
+    use_window_event("beforeprint", Callback::from(move |_: Event| begins.set(true)));
+    use_window_event("afterprint", Callback::from(move |_: Event| ends.set(false)));
+    *printing
 }
 
 /// Keeps the lines of a scrolling element in view when their heights change. They are the same lines

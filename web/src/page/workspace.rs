@@ -18,7 +18,7 @@ use crate::inspector::message::{FormattedValues, RowDetails};
 use crate::inspector::page::Inspector;
 use crate::model_description::message::ModelDescription;
 use crate::open::message::{FetchStats, OpenedCheckpoint};
-use crate::open::page::menu::OpenMenu;
+use crate::open::page::menu::open_menu;
 use crate::page::bars::{back, menu, tabs};
 use crate::page::drop::DroppedFile;
 use crate::page::fetch_limit;
@@ -184,7 +184,7 @@ pub fn Workspace(props: &WorkspaceProps) -> Html {
 fn tree_width(work: &OpenWork) -> String {
     let table = work.widths.table(&work.key_widths);
     format!(
-        "--tree-fit:clamp(256px, 100vw - var(--insp, 364px) - {table:.0}px, {:.0}px)",
+        "--tree-fit:clamp(256px, 100vw - var(--insp, 364px) - {table:.0}px, {:.0}px * var(--scale, 1))",
         work.tree_width
     )
 }
@@ -224,10 +224,12 @@ fn top(actor: &Actor, props: &WorkspaceProps) -> Html {
                     <span title="In all tensors; no parameters were recognised"><b>{ fmt::count(work.sums.params) }</b>{ " elements" }</span>
                 }
                 <span><b>{ fmt::bytes(if work.sums.bytes > 0 { work.sums.bytes } else { opened.size }) }</b></span>
+                if let Some(grade) = props.grade { <span class="printed">{ grade_mark(props.grade) }{ " " }<b>{ grade.word() }</b></span> }
+                <span class="printed"><b>{ fmt::exact(work.sums.tensors) }</b>{ " tensors" }</span>
             </span>
             <span class="acts">
                 <span class="only-l">{ values::page::scan_button(actor, work, values_panel, fetch_cap(props)) }</span>
-                <span class="only-l"><OpenMenu /></span>
+                <span class="only-l">{ open_menu() }</span>
                 <button class="btn only-l" onclick={on(|actor| actor.show(Some(Sheet::Share)))}>{ "Share " }{ cap("S") }</button>
                 if !opened.summary {
                     <button class="btn" id="compare-with" onclick={oncompare.reform(|_| ())}>{ "Compare " }{ cap("D") }</button>
@@ -365,11 +367,12 @@ fn FilterBar(props: &FilterProps) -> Html {
         chip(on, None, toggle, html! { <>{ name }<span class="m">{ fmt::exact(count) }</span></> })
     };
     {
-        // A long search runs in slices, so that the page can handle input between them.
+        // A long search runs in slices, and so does arranging many rows, so that the page can handle
+        // input between them.
         let actor = actor.clone();
-        use_effect_with(work.searching(), move |searching| {
-            let next =
-                searching.map(|_| Timeout::new(0, move || actor.work(OpenWork::continue_search)));
+        use_effect_with((work.searching(), work.arranging()), move |&(searching, arranging)| {
+            let runs = searching.is_some() || arranging.is_some();
+            let next = runs.then(|| Timeout::new(0, move || actor.work(OpenWork::continue_slices)));
             move || drop(next)
         });
     }
@@ -404,6 +407,8 @@ fn FilterBar(props: &FilterProps) -> Html {
                     { suggestion }
                 } else if let Some(tested) = work.searching() {
                     <span class="hits dim">{ format!("{} % searched", tested * 100 / work.rows.len().max(1)) }</span>
+                } else if work.arranging().is_some() {
+                    <span class="hits dim">{ "arranging\u{2026}" }</span>
                 } else if !work.filter.is_empty() {
                     <span class="hits" role="status" data-count={work.table.leaves.to_string()}>{ fmt::plural(work.table.leaves as u64, if work.is_loosened() { "similar key" } else { "key" }) }</span>
                 } else {

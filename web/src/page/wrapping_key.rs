@@ -6,15 +6,13 @@ use statelens_checkpoint::visible;
 use yew::prelude::*;
 
 use crate::page::marks::{lined, parts_of_key};
-use crate::page::text_width::character_width;
+use crate::page::text_width::{character_width, line_height};
 use crate::state::wrap::text_lines;
 
 /// The characters after which a key wraps.
 const BREAKS: [char; 4] = ['.', '/', '_', '-'];
 /// A key that has more lines than this is shortened in the middle.
 const MAX_LINES: usize = 4;
-/// Height in pixels of a line of text.
-const LINE: f64 = 16.0;
 
 /// A key in a column.
 #[derive(Default)]
@@ -46,7 +44,7 @@ impl<'a> WrappingKey<'a> {
             true => self.lines(&self.text, width).len(),
             false => self.lines(&text_of(&self.parts()), width).len(),
         };
-        each + LINE * (lines - 1) as f64
+        each + line_height() * (lines - 1) as f64
     }
 
     /// Renders the key, with the button of a fold before it.

@@ -17,7 +17,9 @@ use crate::{compare, treemap};
 #[derive(Properties, PartialEq)]
 pub struct PaletteProps {
     pub model: UseReducerHandle<PageModel>,
-    pub work: OpenWork,
+    /// The shown checkpoint.
+    #[prop_or_default]
+    pub work: Option<OpenWork>,
 }
 
 /// A field, and below it the actions and keys that match its text.
@@ -28,7 +30,8 @@ pub fn Palette(props: &PaletteProps) -> Html {
     let text = use_state(String::new);
     let at = use_state(|| 0usize);
     let Some(actor) = use_context::<Actor>() else { return html! {} };
-    let found = entries(&text, &props.work.rows);
+    let rows = props.work.as_ref().map(|work| &work.rows[..]);
+    let found = entries(&text, rows);
     let chosen = (*at).min(found.len().saturating_sub(1));
     {
         let node = node.clone();
@@ -71,7 +74,7 @@ pub fn Palette(props: &PaletteProps) -> Html {
         let (name, key) = match entry {
             PaletteEntry::Action(at) => (html! { { ACTIONS[*at].1 } }, ACTIONS[*at].3),
             PaletteEntry::Key(row) => {
-                let key = props.work.rows.get(*row as usize).map_or("", |row| &row.key);
+                let key = rows.and_then(|rows| rows.get(*row as usize)).map_or("", |row| &row.key);
                 (html! { <span class="m">{ visible(key) }</span> }, "")
             }
         };
@@ -92,7 +95,7 @@ pub fn Palette(props: &PaletteProps) -> Html {
                 <div ref={node} class="dlg palette" id="palette" role="dialog" aria-modal="true" aria-label="Actions and keys" tabindex="-1">
                     <label class="inp"><input type="text" data-focus="true" role="combobox" aria-expanded="true" aria-controls="palette-list"
                         aria-activedescendant={format!("palette-{chosen}")} value={(*text).clone()} {oninput} {onkeydown}
-                        placeholder="an action, or a key as in: l3 up_proj" aria-label="Action or key" autocomplete="off" autocapitalize="off" spellcheck="false" /></label>
+                        placeholder={if rows.is_some() { "an action, or a key as in: l3 up_proj" } else { "an action" }} aria-label="Action or key" autocomplete="off" autocapitalize="off" spellcheck="false" /></label>
                     <ul id="palette-list" role="listbox" aria-label="Actions and keys">
                         { for found.iter().enumerate().map(option) }
                     </ul>

@@ -36,7 +36,7 @@ pub const ACTIONS: [(PaletteAction, &str, &str, &str); 15] = [
     (PaletteAction::WeightsOnly, "Convert to weights only, bf16", "cast bfloat16 model state", ""),
     (PaletteAction::Findings, "Findings", "warnings problems danger", "F"),
     (PaletteAction::Verify, "Verify", "read everything checksum damage", "V"),
-    (PaletteAction::Scan, "Scan values", "statistics nan infinite sigma largest", ""),
+    (PaletteAction::Scan, "Read values", "scan statistics nan infinite sigma largest", ""),
     (PaletteAction::Share, "Share", "link summary markdown html picture", "S"),
     (PaletteAction::Treemap, "Where the bytes are", "treemap size largest memory", "T"),
     (PaletteAction::Heatmap, "View as heatmap", "matrix picture values expand", "E"),
@@ -54,21 +54,30 @@ pub enum PaletteEntry {
     Key(u32),
 }
 
-/// Returns the entries for a text: all actions for an empty one.
-pub fn entries(text: &str, rows: &[Row]) -> Vec<PaletteEntry> {
+/// The actions that need no open checkpoint.
+const GENERAL: [PaletteAction; 4] = [
+    PaletteAction::OpenFiles,
+    PaletteAction::OpenFolder,
+    PaletteAction::OpenAddress,
+    PaletteAction::Shortcuts,
+];
+
+/// Returns the entries for a text: all actions for an empty one. Without the rows of a checkpoint,
+/// those are the actions that need none.
+pub fn entries(text: &str, rows: Option<&[Row]>) -> Vec<PaletteEntry> {
     let lower = text.trim().to_lowercase();
     let words: Vec<&str> = lower.split_whitespace().collect();
     let matches = |of: &str| words.iter().all(|word| of.contains(word));
     // Actions whose title has the words come before those that have them among further words.
     let titled = |at: &usize| matches(&ACTIONS[*at].1.to_lowercase());
-    let all = 0..ACTIONS.len();
+    let all = (0..ACTIONS.len()).filter(|at| rows.is_some() || GENERAL.contains(&ACTIONS[*at].0));
     let (mut found, others): (Vec<usize>, Vec<usize>) = all.partition(titled);
     found.extend(others.into_iter().filter(|at| {
         let (_, title, more, _) = ACTIONS[*at];
         matches(&format!("{} {more}", title.to_lowercase()))
     }));
     let mut entries: Vec<PaletteEntry> = found.into_iter().map(PaletteEntry::Action).collect();
-    if !words.is_empty() {
+    if let Some(rows) = rows.filter(|_| !words.is_empty()) {
         entries.extend(keys(text, rows).into_iter().map(PaletteEntry::Key));
     }
     entries
@@ -97,7 +106,21 @@ mod tests {
             PaletteEntry::Action(at) => ACTIONS[*at].1.to_owned(),
             PaletteEntry::Key(row) => rows[*row as usize].key.clone(),
         };
-        entries(text, &rows).iter().map(title).collect()
+        entries(text, Some(&rows)).iter().map(title).collect()
+    }
+
+    #[test]
+    fn without_a_checkpoint_there_are_general_actions() {
+        let found = |text: &str| {
+            let action = |entry: &PaletteEntry| match entry {
+                PaletteEntry::Action(at) => ACTIONS[*at].1,
+                PaletteEntry::Key(_) => "a key",
+            };
+            entries(text, None).iter().map(action).collect::<Vec<_>>()
+        };
+        assert_eq!(found(""), ["Open files", "Open folder", "Open URL", "Shortcuts"]);
+        assert_eq!(found("hugging"), ["Open URL"]);
+        assert_eq!(found("convert"), [""; 0]);
     }
 
     #[test]
@@ -105,7 +128,7 @@ mod tests {
         assert_eq!(titles("").len(), ACTIONS.len(), "all actions, no keys");
         assert_eq!(titles("bf16"), ["Convert to weights only, bf16"]);
         assert_eq!(titles("CAST b")[0], "Convert to weights only, bf16");
-        assert_eq!(titles("nan"), ["Scan values"]);
+        assert_eq!(titles("nan"), ["Read values"]);
         assert_eq!(titles("open url")[0], "Open URL");
         let keys = titles("blocks.1 fc");
         assert_eq!(keys, ["model.model.blocks.1.fc.weight", "model.model.blocks.1.fc.bias"]);

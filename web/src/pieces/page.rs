@@ -7,8 +7,10 @@ use web_sys::File;
 use yew::prelude::*;
 
 use crate::inspector::message::RowDetails;
+use crate::page::choice::choice;
+use crate::page::error::short_error;
 use crate::page::hooks::use_size;
-use crate::page::marks::{Copy, HATCHED, one_of};
+use crate::page::marks::{Copy, HATCHED};
 use crate::page::model::PageModel;
 use crate::page::model::actor::Actor;
 use crate::page::model::tasks::TaskSlot;
@@ -55,15 +57,6 @@ pub fn map_line(places: &StoragePlaces, by_place: bool, onchange: Callback<bool>
         return html! {};
     }
     let word = if places.are_ranks { "rank" } else { "file" };
-    let choice = |on: bool, name: &'static str| {
-        let onchange = onchange.clone();
-        one_of(
-            "radio",
-            by_place == on,
-            name,
-            Callback::from(move |_: MouseEvent| onchange.emit(on)),
-        )
-    };
     let (line, missing) = match (places.incomplete, places.line.rsplit_once(", ")) {
         (true, Some((line, missing))) => (format!("{line}, "), missing),
         _ => (places.line.clone(), ""),
@@ -75,7 +68,7 @@ pub fn map_line(places: &StoragePlaces, by_place: bool, onchange: Callback<bool>
                 <span class="mapcolors">
                     if by_place { { legend(places, None) } }
                     <span class="lab only-l">{ "colour by" }</span>
-                    <span class="seg small" role="radiogroup" aria-label="Colours of the map">{ choice(true, word) }{ choice(false, "dtype") }</span>
+                    { choice(true, "Colours of the map", &[(true, word), (false, "dtype")], by_place, onchange) }
                 </span>
             }
         </div>
@@ -183,14 +176,14 @@ pub fn PiecesSection(props: &PiecesProps) -> Html {
         Callback::from(move |_: MouseEvent| pointed.set(None))
     };
     let shown = pointed.or(selected).and_then(|at| Some((at, all.pieces.get(at as usize)?)));
-    let told = selected.and_then(|at| all.pieces.get(at as usize)).map(|piece| {
+    let description = selected.and_then(|at| all.pieces.get(at as usize)).map(|piece| {
         format!("{}, [{}]", place_name(&props.places, piece.place), slice(piece, shape))
     });
     html! {
         <section id="pieces" data-pieces={all.pieces.len().to_string()}>
             <div class="hd"><h3>{ "Pieces" }</h3><span class="lab">{ heading(&picture, all, shape) }</span></div>
             <div class="piecemap" ref={node} role="slider" tabindex="0" aria-label={format!("Pieces of {}", visible(&props.row.key))} aria-valuemin="1" aria-valuemax={(last + 1).to_string()}
-                aria-valuenow={(selected.unwrap_or(0) + 1).to_string()} aria-valuetext={told.unwrap_or_else(|| "no piece selected".into())} {onkeydown}>
+                aria-valuenow={(selected.unwrap_or(0) + 1).to_string()} aria-valuetext={description.unwrap_or_else(|| "no piece selected".into())} {onkeydown}>
                 if width > 0.0 {
                     <svg width={format!("{:.0}", picture.width)} height={format!("{:.0}", picture.height + 1.0)} aria-hidden="true" {onclick} {onmousemove} {onmouseleave}>
                         { cells(&picture, all, &props.places) }
@@ -324,7 +317,7 @@ fn statistics(task: &Task<PieceStatistics>, dtype: &str) -> Html {
                 { for summary_facts(&found.statistics, family(dtype) == DTypeFamily::Int).into_iter().map(|(label, value)| html! { <><dt>{ label }</dt><dd>{ value }</dd></> }) }
             </dl>
         },
-        Task::Failed(error) => html! { <p class="w-warn">{ &error.title }</p> },
+        Task::Failed(error) => short_error(error),
         Task::Running(_) => html! { <p class="dim">{ "Reading its values\u{2026}" }</p> },
         Task::Idle => html! {},
     }

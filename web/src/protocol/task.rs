@@ -48,9 +48,3 @@ pub struct JobProgress {
     /// The key being written; empty for other jobs.
     pub key: String,
 }
-
-impl JobProgress {
-    pub fn percent(&self) -> f64 {
-        self.done as f64 / self.total.max(1) as f64 * 100.0
-    }
-}

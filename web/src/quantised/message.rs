@@ -5,6 +5,8 @@ use serde::{Deserialize, Serialize};
 /// How a weight is stored.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct QuantisedDetails {
+    /// The key under which its numbers are shown.
+    pub weight: String,
     /// The scheme for display: `GPTQ, 4 bits`.
     pub scheme: String,
     /// The dtype of its numbers, by torch's name; empty if they are indices into a codebook.

@@ -14,9 +14,13 @@ use crate::state::fmt;
 use crate::state::work::OpenWork;
 
 /// Renders the scheme of a weight, and the tensors that it is stored as.
-pub fn section(actor: &Actor, work: &OpenWork, details: &QuantisedDetails) -> Html {
+/// `key` is the selected row's.
+pub fn section(actor: &Actor, work: &OpenWork, key: &str, details: &QuantisedDetails) -> Html {
     let part = |part: &StoredPart| {
-        let row = work.find(&part.key);
+        // The codes have no row of their own: the weight's has their numbers.
+        let row = work.find(&part.key).or_else(|| work.find(&details.weight));
+        let selected = |row: &u32| work.rows.get(*row as usize).is_some_and(|row| row.key == key);
+        let row = row.filter(|row| !selected(row));
         let name = html! { <>{ breakable(&part.key) }</> };
         let name = match row {
             Some(row) => {

@@ -89,6 +89,7 @@ pub(crate) fn details(open: &OpenCheckpoint, key: &str) -> Option<QuantisedDetai
     };
     let is_it = weight.key == key;
     Some(QuantisedDetails {
+        weight: weight.key.clone(),
         scheme: weight.scheme.clone(),
         dtype: match weight.are_indices || !is_it {
             true => String::new(),

@@ -7,8 +7,9 @@ use yew::prelude::*;
 use crate::convert::message::ConvertOptions;
 use crate::convert::state::{Conversion, first_options};
 use crate::open::message::OpenedCheckpoint;
+use crate::page::choice::choice;
 use crate::page::controls::{change, choices};
-use crate::page::marks::{check, one_of, prose, typed};
+use crate::page::marks::{check, prose, typed};
 use crate::page::model::actor::Actor;
 use crate::repair::message::{Rewrite, RewriteOffer};
 use crate::state::task::Task;
@@ -52,31 +53,27 @@ pub fn tasks(actor: &Actor, work: &OpenWork, convert: &Conversion) -> Html {
     if offers.is_empty() {
         return html! {};
     }
-    let task = |label: &str, rewrite: Option<&Rewrite>| {
-        let on = same_kind(convert.options.rewrite.as_ref(), rewrite);
-        let (opened, rewrite) = (work.opened.clone(), rewrite.cloned());
-        let onclick = actor.on(move |actor, _: MouseEvent| {
-            if !on {
-                choose(actor, &opened, rewrite.as_ref());
-            }
-        });
-        one_of("radio", on, label, onclick)
-    };
     // Each kind is listed once: several findings may offer the same repair.
     let first = |at: usize, offer: &RewriteOffer| {
         !offers[..at].iter().any(|other| same_kind(Some(&other.rewrite), Some(&offer.rewrite)))
     };
     let listed = offers.iter().enumerate().filter(|(at, offer)| first(*at, offer));
-    let about = offers
-        .iter()
-        .find(|offer| same_kind(convert.options.rewrite.as_ref(), Some(&offer.rewrite)))
-        .map(|offer| html! { <p class="dim">{ prose(&offer.text) }</p> });
+    let mut list = vec![(None, "Convert")];
+    list.extend(listed.map(|(at, offer)| (Some(at), &*offer.label)));
+    let rewrite = convert.options.rewrite.as_ref();
+    let chosen = rewrite.and_then(|rewrite| {
+        offers.iter().position(|offer| same_kind(Some(rewrite), Some(&offer.rewrite)))
+    });
+    let about = chosen.map(|at| html! { <p class="dim">{ prose(&offers[at].text) }</p> });
+    let opened = work.opened.clone();
+    let onchange = actor.on(move |actor, at: Option<usize>| {
+        if at != chosen {
+            choose(actor, &opened, at.map(|at| &opened.offers[at].rewrite));
+        }
+    });
     html! {
-        <div class="fs"><span class="lab" id="l-task">{ "Task" }</span><div>
-            <span class="seg" id="tasks" role="radiogroup" aria-labelledby="l-task">
-                { task("Convert", None) }
-                { for listed.map(|(_, offer)| task(&offer.label, Some(&offer.rewrite))) }
-            </span>
+        <div class="fs" id="tasks"><span class="lab">{ "Task" }</span><div>
+            { choice(false, "Task", &list, Some(chosen), onchange) }
             { about }
         </div></div>
     }

@@ -190,7 +190,8 @@ impl RunView {
                 step: number,
                 bytes: entry.bytes,
                 modified: self.files.get(row.file).map(modified).unwrap_or_default(),
-                wrong: self.problem(row.entry).to_owned(),
+                // Values that are not finite are values, too: they are no gap.
+                wrong: self.opening_problem(row.entry).to_owned(),
                 groups: Vec::new(),
             };
             found.push((row.file as u32, step));
@@ -305,9 +306,14 @@ impl RunView {
 
     /// Returns the problem with an entry; empty if no problem is known.
     pub fn problem(&self, entry: usize) -> &str {
-        let Some(checks) = self.checks.get(entry).and_then(Option::as_ref) else { return "" };
         let unsound = self.unsound.get(entry).and_then(Option::as_deref);
-        unsound.unwrap_or(&checks.wrong)
+        let is_checked = self.checks.get(entry).is_some_and(Option::is_some);
+        unsound.filter(|_| is_checked).unwrap_or_else(|| self.opening_problem(entry))
+    }
+
+    /// Returns why an entry can't be opened; empty if it can, or was not tried.
+    fn opening_problem(&self, entry: usize) -> &str {
+        self.checks.get(entry).and_then(Option::as_ref).map_or("", |checks| &checks.wrong)
     }
 
     /// Returns what the main button opens; `None` until all files have been checked.

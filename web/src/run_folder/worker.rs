@@ -14,14 +14,14 @@ use crate::protocol::FromWorker;
 use crate::protocol::task::{JobProgress, TaskResult};
 use crate::run_folder::message::{FileValues, RunValuesRequest};
 use crate::worker::job::Job;
-use crate::worker::port::{files_of, now};
+use crate::worker::port::now;
 use crate::worker::reading::drive;
 use crate::worker::session::SharedSession;
 use crate::worker::sources::Sources;
 
 /// Opens the requested files one after the other, until something else is opened.
 pub(crate) fn check_files(job: Job, files: Vec<FileName>, requested: Vec<u32>, data: &JsValue) {
-    let sources = Rc::new(Sources::from_disk(files_of(data)));
+    let sources = Rc::new(Sources::sent(data, &files, &job));
     job.clone().spawn(async move {
         for file in requested {
             // Lets the worker receive messages.
@@ -43,7 +43,7 @@ fn check_file(files: &[FileName], sources: &Sources, file: u32) -> OpenCheck {
 /// Reads all values of the requested files, one after the other.
 pub(crate) fn values(_: &SharedSession, job: Job, request: RunValuesRequest, data: &JsValue) {
     let RunValuesRequest { files, requested } = request;
-    let sources = Rc::new(Sources::from_disk(files_of(data)));
+    let sources = Rc::new(Sources::sent(data, &files, &job));
     job.clone().spawn(async move {
         let began = now();
         let size = |file: u32| files.get(file as usize).map_or(0, |file| file.size);

@@ -15,12 +15,14 @@ use wasm_bindgen::JsValue;
 
 use crate::inspector::message::RowDetails;
 use crate::protocol::FromWorker;
+use crate::protocol::assist::AssistedPass;
 use crate::protocol::task::TaskResult;
 use crate::quantised;
 use crate::values::message::{RowStatistics, ScanReport, ScanRequest, TensorValues};
 use crate::worker::job::Job;
 use crate::worker::measurements::{Measurements, Results, SharedMeasurements};
 use crate::worker::opened::OpenCheckpoint;
+use crate::worker::pool;
 use crate::worker::port::now;
 use crate::worker::reading::{Driver, drive};
 use crate::worker::session::SharedSession;
@@ -133,6 +135,11 @@ fn in_file_order(open: &OpenCheckpoint, ids: &mut [TensorId]) {
     order::by_key(ids, place);
 }
 
+/// Returns the machine that reads the statistics of tensors.
+pub(crate) fn survey(open: &OpenCheckpoint, tensors: Vec<TensorId>) -> Survey {
+    Survey::divided(open.checkpoint.clone(), tensors, PART)
+}
+
 /// Reads all tensors whose values are not known yet. Posts their statistics, and calls `progress`
 /// with the bytes done and in total.
 pub(crate) async fn scan(
@@ -154,11 +161,19 @@ pub(crate) async fn scan(
         }
     }
     in_file_order(open, &mut wanted);
-    let mut survey = Survey::divided(open.checkpoint.clone(), wanted, PART).hashing_repeated();
+    let pass = AssistedPass::Scan(wanted.iter().map(|id| id.0).collect());
+    let mut survey = survey(open, wanted).hashing_repeated();
     let mut updates =
         ScanUpdates { job, open, progress: &progress, of: &of, fresh, before: (0, 0) };
     updates.post_reply(survey.progress());
-    let mut ended = feed(&mut survey, found, &mut updates).await;
+    let mut ended = pool::share(&mut survey, &[open], pass, job, |survey: &mut Survey, _| {
+        updates.record(found, survey.take());
+        updates.post_reply(survey.progress());
+    })
+    .await;
+    if ended.is_ok() {
+        ended = feed(&mut survey, found, &mut updates).await;
+    }
     let (bytes, total) = survey.progress();
     updates.post_reply((bytes, total));
     if ended.is_ok() {

@@ -168,6 +168,11 @@ pub fn shortened(text: &str) -> String {
     ends(&text).map(|(start, end)| format!("{start} \u{2026} {end}")).unwrap_or(text)
 }
 
+/// Describes the place of a value in its file.
+pub fn in_file(byte: u64) -> String {
+    format!("byte {} of the file", exact(byte))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -159,7 +159,7 @@ mod tests {
         let partial = task.clone();
         progress(&mut task, 2);
         assert_ne!(task, partial);
-        assert_eq!(task.now().map(JobProgress::percent), Some(50.0));
+        assert_eq!(task.now().map(|now| (now.done, now.total)), Some((2, 4)));
         assert_eq!(task.result().map(|result| **result), Some(7));
         task.set(9, true);
         task.start();

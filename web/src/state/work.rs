@@ -2,12 +2,14 @@
 //!
 //! Large parts are shared, so that a changed copy is cheap: the reducer makes one for each action.
 
+mod arranging;
 pub mod layers;
 pub mod picking;
 
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
+use statelens_checkpoint::slices::{finish, pause_after};
 use statelens_checkpoint::{Grade, order, separator};
 use statelens_describe::fold::{Sums, Trie, sums};
 use statelens_values::weights::Noticed;
@@ -20,9 +22,10 @@ use crate::open::message::OpenedCheckpoint;
 use crate::pieces::message::StoragePlaces;
 use crate::rows::Row;
 use crate::state::dtype::DTypeFamily;
+use crate::state::work::arranging::Arranging;
 use crate::state::work::layers::layer_starts;
-use crate::table::state::fit::{ColumnWidths, FittingColumns, KeyLines, KeyWidths};
-use crate::table::state::{Column, DEFAULT_COLUMNS, Fold, SortedRows, Table, TableLine, TableView};
+use crate::table::state::fit::{ColumnWidths, FittingColumns, KeyWidths};
+use crate::table::state::{Column, Fold, SortedRows, Table, TableLine, TableView};
 use crate::tree::state::Tree;
 use crate::values::message::RowStatistics;
 use crate::{byte_map, tree};
@@ -108,6 +111,8 @@ pub struct OpenWork {
     chosen: Rc<Vec<u32>>,
     /// All rows by the column that the table is sorted by.
     sorted: Option<Rc<SortedRows>>,
+    /// The arrangement of the table that is being made; the last one is shown until it is complete.
+    arranging: Option<Arranging>,
     /// A running search. The table shows the first matching rows, and stays unchanged until there
     /// are enough of them.
     search: Option<Search>,
@@ -130,6 +135,7 @@ impl PartialEq for OpenWork {
             && self.line == other.line
             && self.scroll == other.scroll
             && self.searching() == other.searching()
+            && self.arranging() == other.arranging()
             && self.filter == other.filter
             && self.range == other.range
             && self.filter_error == other.filter_error
@@ -143,17 +149,31 @@ impl PartialEq for OpenWork {
 
 impl OpenWork {
     /// Arranges the rows of an opened checkpoint.
-    pub fn new(mut opened: OpenedCheckpoint, rows: Vec<Row>) -> Self {
-        let all: Vec<u32> = (0..rows.len() as u32).collect();
+    pub fn new(opened: OpenedCheckpoint, rows: Vec<Row>) -> Self {
+        finish(Self::new_in_slices(opened, rows))
+    }
+
+    /// Unpacks and arranges the rows of an opened checkpoint, with pauses; `None` if they were not
+    /// packed by [`PackedRows::pack`](crate::rows::PackedRows::pack).
+    pub async fn unpack(mut opened: OpenedCheckpoint) -> Option<Self> {
+        let packed = std::mem::take(&mut opened.rows);
+        let rows = packed.first(packed.count()).await?;
+        Some(Self::new_in_slices(opened, rows).await)
+    }
+
+    async fn new_in_slices(mut opened: OpenedCheckpoint, rows: Vec<Row>) -> Self {
+        let count = rows.len();
+        let all: Vec<u32> = (0..count as u32).collect();
         let dot = separator(opened.slash_keys, &mut rows.iter().map(|row| &*row.key));
-        let trie = Trie::new(&rows, dot);
-        let families = tree::state::families(&trie, &rows);
+        let trie = Trie::new_in_slices(&rows, dot).await;
+        let families = tree::state::families(&trie, &rows).await;
         let view = TableView { fold: true, dot, ..TableView::default() };
-        let table = Table::new(&rows, &trie, &all, &view, None);
+        let table = Table::new_in_slices(&rows, &trie, &all, &view, None).await;
         let toggled = HashSet::new();
-        let tree = Tree::new(&trie, &families, &toggled);
+        let tree = Tree::new_in_slices(&trie, &families, &toggled).await;
         let starts = byte_map::state::starts(&rows);
         let layers = layer_starts(&table, &trie, &starts);
+        pause_after(count).await;
         let missing = byte_map::state::missing(&rows, &starts);
         let states = match trie.children(0) {
             many if many.len() > MAX_STATES => Vec::new(),
@@ -163,21 +183,32 @@ impl OpenWork {
                 few.iter().map(state).collect()
             }
         };
+        pause_after(count).await;
+        let (sums, dtypes) = (sums(&rows), dtypes(&rows));
+        pause_after(count).await;
+        let parts = byte_map::state::parts(&rows, dot).await;
+        let widths = ColumnWidths::of(&rows);
+        pause_after(count).await;
+        let key_widths = KeyWidths::of(&rows, &table);
+        pause_after(count).await;
+        let keys = SearchText::new(&rows).await;
+        let targets = targets(&rows);
+        pause_after(count).await;
         Self {
             places: Rc::new(std::mem::take(&mut opened.places)),
             opened_grave: opened.findings.iter().any(|one| one.grade != Grade::Note),
             opened: Rc::new(opened),
-            sums: sums(&rows),
-            parts: Rc::new(byte_map::state::parts(&rows, dot)),
+            sums,
+            parts: Rc::new(parts),
             starts: Rc::new(starts),
             missing: Rc::new(missing),
             marks: Rc::default(),
             range: None,
             layers: Rc::new(layers),
             states: Rc::new(states),
-            dtypes: Rc::new(dtypes(&rows)),
-            widths: ColumnWidths::of(&rows),
-            key_widths: KeyWidths::of(&rows, &table),
+            dtypes: Rc::new(dtypes),
+            widths,
+            key_widths,
             tree_width: tree.fitting_width(&trie),
             table: Rc::new(table),
             tree: Rc::new(tree),
@@ -192,12 +223,13 @@ impl OpenWork {
             tree_toggled: Rc::new(toggled),
             trie: Rc::new(trie),
             families: Rc::new(families),
-            keys: Rc::new(SearchText::new(&rows)),
+            keys: Rc::new(keys),
             chosen: Rc::new(all),
             sorted: None,
+            arranging: None,
             search: None,
             looseness: 0,
-            targets: Rc::new(targets(&rows)),
+            targets: Rc::new(targets),
             member: 0,
             rows: Rc::new(rows),
         }
@@ -206,12 +238,11 @@ impl OpenWork {
     /// Returns which columns to show in a table of this width in pixels.
     pub fn fitting_columns(&self, room: f64, narrow: bool) -> FittingColumns {
         let folded = self.view.fold && !self.table.folds.is_empty();
-        let lines = if folded { KeyLines::Folded } else { KeyLines::Flat };
-        let keys = (&self.key_widths, lines);
+        let keys = (&self.key_widths, folded);
         if !self.view.weights.any() {
             return self.widths.fitting_plain(keys, (room, narrow));
         }
-        self.widths.fitting(self.view.chosen, DEFAULT_COLUMNS, keys, (room, narrow))
+        self.widths.fitting(self.view.chosen, keys, (room, narrow))
     }
 
     /// Returns whether the checkpoint is a single array that has no key.
@@ -301,8 +332,13 @@ impl OpenWork {
         }
     }
 
-    /// Continues a running search.
-    pub fn continue_search(&mut self) {
+    /// Continues what runs in slices: a search, and arranging the table.
+    pub fn continue_slices(&mut self) {
+        self.continue_search();
+        self.continue_arranging();
+    }
+
+    fn continue_search(&mut self) {
         let Some(mut search) = self.search.take() else { return };
         if search.run_batch(&self.rows, &self.view.weights) {
             let mut found = search.found();
@@ -356,27 +392,26 @@ impl OpenWork {
 
     /// Folds repeated layers, or shows every leaf.
     pub fn toggle_folding(&mut self) {
-        self.view.fold = !self.view.fold;
-        self.rearrange();
-        self.scroll += 1;
+        self.change_view(|view| view.fold = !view.fold);
+        self.reveal();
     }
 
     /// Sorts folds by the size of one member, or by their sums.
     pub fn toggle_by_member(&mut self) {
-        self.view.by_member = !self.view.by_member;
-        self.rearrange();
+        self.change_view(|view| view.by_member = !view.by_member);
     }
 
     /// Sorts by a column; repeated calls go from the first direction to the other, then to file
     /// order. Numbers are descending first.
     pub fn sort_by(&mut self, column: Column) {
         let first = matches!(column, Column::Params | Column::Bytes | Column::Measure(_));
-        self.view.sort = match self.view.sort {
-            Some((old, down)) if old == column && down == first => Some((column, !first)),
-            Some((old, _)) if old == column => None,
-            _ => Some((column, first)),
-        };
-        self.rearrange();
+        self.change_view(|view| {
+            view.sort = match view.sort {
+                Some((old, down)) if old == column && down == first => Some((column, !first)),
+                Some((old, _)) if old == column => None,
+                _ => Some((column, first)),
+            };
+        });
     }
 
     /// Stores statistics. A table that is sorted or filtered by them is rearranged at the `end`,
@@ -420,10 +455,11 @@ impl OpenWork {
 
     /// Opens or closes a fold.
     pub fn toggle_fold(&mut self, name: &str) {
-        if !self.view.toggled.remove(name) {
-            self.view.toggled.insert(name.to_owned());
-        }
-        self.rearrange();
+        self.change_view(|view| {
+            if !view.toggled.remove(name) {
+                view.toggled.insert(name.to_owned());
+            }
+        });
     }
 
     /// Opens or closes a line of the tree, by [`Tree::identity`].
@@ -460,7 +496,7 @@ impl OpenWork {
             self.set_filter("");
         }
         self.select(Selection::Row(row));
-        self.scroll += 1;
+        self.reveal();
     }
 
     /// Selects a fold from outside the table, if there is one of that name; the table scrolls to
@@ -549,18 +585,6 @@ impl OpenWork {
     pub fn find(&self, key: &str) -> Option<u32> {
         let known = self.targets.get(key).copied();
         known.or_else(|| self.rows.iter().position(|row| row.key == key).map(|at| at as u32))
-    }
-
-    fn rearrange(&mut self) {
-        if self.sorted.as_ref().map(|sorted| sorted.by()) != self.view.sort {
-            self.sorted = self
-                .view
-                .sort
-                .map(|by| Rc::new(SortedRows::new(&self.rows, by, &self.view.weights)));
-        }
-        let sorted = self.sorted.as_deref();
-        let table = Table::new(&self.rows, &self.trie, &self.chosen, &self.view, sorted);
-        self.table = Rc::new(table);
     }
 }
 
@@ -685,10 +709,9 @@ mod tests {
     fn sorting_hides_no_column() {
         let mut work = work(4);
         for room in (300..1500).step_by(10).map(f64::from) {
-            work.view.sort = None;
+            work.change_view(|view| view.sort = None);
             let before = work.fitting_columns(room, false);
-            work.view.sort = Some((Column::Params, true));
-            work.rearrange();
+            work.change_view(|view| view.sort = Some((Column::Params, true)));
             assert_eq!(work.fitting_columns(room, false), before, "{room}");
         }
     }
@@ -715,10 +738,10 @@ mod tests {
         work.set_filter("/fc[.]w/");
         let begun = work.searching().expect("a search");
         assert!((200..2800).contains(&work.table.leaves), "the first of them are shown");
-        work.continue_search();
+        work.continue_slices();
         assert!(work.searching().is_some_and(|tested| tested > begun));
         while work.searching().is_some() {
-            work.continue_search();
+            work.continue_slices();
         }
         assert_eq!(work.table.leaves, 2800);
         work.set_filter("/fc[.]b/");
@@ -734,7 +757,7 @@ mod tests {
         assert!((200..all).contains(&work.table.leaves), "{}", work.table.leaves);
         work.set_filter("/(/");
         while work.searching().is_some() {
-            work.continue_search();
+            work.continue_slices();
         }
         assert_eq!(work.table.leaves, all);
     }

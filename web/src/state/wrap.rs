@@ -1,4 +1,6 @@
-//! How monospaced texts wrap into lines.
+//! How monospaced texts wrap into lines. A virtual list needs the height of each row, and so its
+//! number of lines, before the row is in the document, and a style sheet that wraps it knows that
+//! only afterwards. The lines are drawn with these breaks, so that the browser makes no others.
 
 /// Width in pixels of a character of the widest monospaced face, at 12 px.
 pub const CHARACTER: f64 = 7.25;
@@ -17,6 +19,10 @@ pub fn text_lines<'a>(
     measure: CharacterWidth<'_>,
 ) -> Vec<&'a str> {
     let room = width.max(MIN_CHARACTERS * measure('0'));
+    // All characters of ASCII have one width.
+    if text.is_ascii() && text.len() as f64 * measure('0') <= room {
+        return vec![text];
+    }
     let mut lines = Vec::new();
     // The offsets at which the line and the part begin, and the width of the line so far.
     let (mut line, mut part, mut used) = (0, 0, 0.0);

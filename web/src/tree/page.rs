@@ -9,10 +9,11 @@ use yew::prelude::*;
 
 use crate::model_description;
 use crate::model_description::message::ModelDescription;
-use crate::page::hooks::{ByAddress, use_size, use_small};
-use crate::page::marks::{classes, lined, one_of, when};
+use crate::page::choice;
+use crate::page::hooks::{ByAddress, use_size, use_small, use_type_scale};
+use crate::page::marks::{classes, lined, when};
 use crate::page::model::actor::Actor;
-use crate::page::text_width::character_width;
+use crate::page::text_width::{character_width, line_height};
 use crate::page::viewport::{LineLayout, is_visible, reveal, use_viewport};
 use crate::state::fmt;
 use crate::state::work::OpenWork;
@@ -41,7 +42,8 @@ pub fn TreePane(props: &TreeProps) -> Html {
     let shown = (ByAddress(work.tree.clone()), ByAddress(work.trie.clone()));
     let widths = if small { &TreeWidths::SMALL } else { &TreeWidths::WIDE };
     let room = (if width > 0.0 { width } else { f64::INFINITY }, widths);
-    let lines = use_memo((shown, small, width), |((tree, trie), small, width)| {
+    let scale = use_type_scale();
+    let lines = use_memo((shown, small, width, scale), |((tree, trie), small, width, _)| {
         lines(&tree.0, &trie.0, *small, (*width, widths))
     });
     let viewport = use_viewport(&node, &lines);
@@ -102,7 +104,7 @@ pub fn TreePane(props: &TreeProps) -> Html {
 fn side(actor: &Actor, name: &'static str, on: bool, files: bool) -> Html {
     let onclick =
         actor.on(move |actor, _: MouseEvent| actor.update(move |model| model.files_shown = files));
-    one_of("tab", on, name, onclick)
+    choice::tab(on, name, onclick)
 }
 
 /// Pixels kept free above a line that is scrolled to; twice that below it.
@@ -111,13 +113,13 @@ const MARGIN: f64 = 8.0;
 /// Returns the positions of the lines. A name that is too long for one line wraps.
 fn lines(tree: &Tree, trie: &Trie, small: bool, (width, widths): (f64, &TreeWidths)) -> LineLayout {
     // Height of a line and of its text, and how many lines of text it has room for.
-    let (each, text, fit) = if small { (44.0, 18.0, 2) } else { (24.0, 16.0, 1) };
+    let (each, text, fit) = if small { (44.0, 18.0, 2) } else { (24.0, line_height(), 1) };
     let count = tree.lines.len();
     if width == 0.0 {
         return LineLayout::Even { count, each };
     }
     let height = |line: usize| {
-        let lines = tree.text_lines(trie, line, (width, widths), &character_width).len();
+        let lines = tree.line_count(trie, line, (width, widths), &character_width);
         each + text * lines.saturating_sub(fit) as f64
     };
     LineLayout::of_heights((0..count).map(height))

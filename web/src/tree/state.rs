@@ -5,6 +5,7 @@
 
 use std::collections::HashSet;
 
+use statelens_checkpoint::slices::{ITEMS, finish, pause};
 use statelens_checkpoint::visible;
 use statelens_describe::fold::{ChildRun, Sums, Trie, join};
 
@@ -58,9 +59,26 @@ impl Tree {
     /// inverted. By default, lines of the top level with tensors are open, and lines of the next
     /// three levels that hold more than an eighth of the bytes.
     pub fn new(trie: &Trie, families: &[DTypeFamily], toggled: &HashSet<usize>) -> Self {
+        finish(Self::new_in_slices(trie, families, toggled))
+    }
+
+    /// Like [`Tree::new`], with pauses.
+    pub async fn new_in_slices(
+        trie: &Trie,
+        families: &[DTypeFamily],
+        toggled: &HashSet<usize>,
+    ) -> Self {
         let total = trie.sums(0).bytes;
         let mut walk = TreeWalk { trie, families, toggled, total, lines: Vec::new() };
-        walk.below(0, &[0], None, 0);
+        let runs = trie.runs(0);
+        let count = runs.len();
+        walk.lines.reserve(count);
+        for (at, run) in runs.into_iter().enumerate() {
+            if at % ITEMS == ITEMS - 1 {
+                pause().await;
+            }
+            walk.branch(0, &[0], run, None, 0, (at + 1, count));
+        }
         let largest = walk.lines.iter().map(|line| line.sums.bytes).max().unwrap_or(0);
         Self { lines: walk.lines, largest }
     }
@@ -78,6 +96,26 @@ impl Tree {
         };
         let lines = self.lines.iter().take(MEASURED_LINES).enumerate();
         lines.map(line).fold(WIDTHS.0, f64::max).min(WIDTHS.1).ceil()
+    }
+
+    /// Returns how many lines of text a name has if the tree has this width in pixels.
+    pub fn line_count(
+        &self,
+        trie: &Trie,
+        line: usize,
+        (width, widths): (f64, &TreeWidths),
+        measure: CharacterWidth<'_>,
+    ) -> usize {
+        let branch = &self.lines[line];
+        // Runs for each of many keys of a flat dict: most are one node, whose name fits.
+        if branch.run.len == 1 && branch.fold.is_none() && trie.parent(branch.at) == branch.parent {
+            let name = trie.name(branch.at);
+            let is_plain = name.bytes().all(|byte| matches!(byte, b' '..=b'~'));
+            if is_plain && name.len() as f64 * measure('0') <= width - widths.of(branch) {
+                return 1;
+            }
+        }
+        self.text_lines(trie, line, (width, widths), measure).len()
     }
 
     /// Returns the lines of text of a name if the tree has this width in pixels. They end after
@@ -236,8 +274,9 @@ impl TreeWalk<'_> {
         let mut runs = self.trie.runs(parent);
         // Leaves are shown in the table; only at the top level are they shown here too.
         let child = |run: &ChildRun| self.trie.children(parent)[run.start] as usize;
-        runs.retain(|run| level == 0 || !self.trie.is_value(child(run)));
+        runs.retain(|run| !self.trie.is_value(child(run)));
         let count = runs.len();
+        self.lines.reserve(count);
         for (at, run) in runs.into_iter().enumerate() {
             self.branch(parent, alike, run, up, level, (at + 1, count));
         }
@@ -330,10 +369,13 @@ fn follow(
     }
 }
 
-/// Returns the family with most of the bytes for each node.
-pub fn families(trie: &Trie, rows: &[Row]) -> Vec<DTypeFamily> {
+/// Returns the family with most of the bytes for each node; with pauses.
+pub async fn families(trie: &Trie, rows: &[Row]) -> Vec<DTypeFamily> {
     let mut bytes = vec![[0u64; 8]; trie.count()];
     for at in (0..trie.count()).rev() {
+        if at % ITEMS == 0 {
+            pause().await;
+        }
         for row in trie.rows(at).iter().map(|&id| &rows[id as usize]) {
             if row.link.is_none() && row.kind.has_shape() {
                 let sum = &mut bytes[at][row_family(row) as usize];
@@ -376,7 +418,7 @@ mod tests {
     fn made(rows: &[Row], toggled: &[usize]) -> (Trie, Tree) {
         let trie = Trie::new(rows, '.');
         let toggled = toggled.iter().copied().collect();
-        let tree = Tree::new(&trie, &families(&trie, rows), &toggled);
+        let tree = Tree::new(&trie, &finish(families(&trie, rows)), &toggled);
         (trie, tree)
     }
 
@@ -398,7 +440,8 @@ mod tests {
     fn shows_names_in_full_within_limits() {
         let of = |rows: Vec<Row>| {
             let trie = Trie::new(&rows, '.');
-            Tree::new(&trie, &families(&trie, &rows), &HashSet::new()).fitting_width(&trie)
+            let families = finish(families(&trie, &rows));
+            Tree::new(&trie, &families, &HashSet::new()).fitting_width(&trie)
         };
         assert_eq!(of(vec![tensor("a.b", "float32", &[2])]), WIDTHS.0);
         let layer = |at: u64| {

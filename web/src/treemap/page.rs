@@ -3,15 +3,17 @@
 use std::rc::Rc;
 
 use statelens_checkpoint::{order, visible};
+use statelens_describe::fold::Sums;
 use statelens_describe::treemap::{Cell, Treemap, svg};
 use yew::prelude::*;
 
 use crate::convert::state::naming::key_name;
 use crate::model_description;
 use crate::model_description::message::ModelDescription;
+use crate::page::choice::choice;
 use crate::page::drop::save_text;
 use crate::page::hooks::{ByAddress, use_size};
-use crate::page::marks::{cap, classes, one_of, when};
+use crate::page::marks::{cap, classes, when};
 use crate::page::model::actor::Actor;
 use crate::page::model::{PageModel, Screen, Tab};
 use crate::state::dtype::{family, short};
@@ -72,6 +74,9 @@ pub fn TreemapPane(props: &TreemapProps) -> Html {
         let (rows, trie) = (work.rows.clone(), work.trie.clone());
         move |(view, _, (wide, high))| {
             let size = (f64::from(*wide), f64::from(*high));
+            if *wide == 0 {
+                return Treemap { size, sums: Sums::default(), cells: Vec::new() };
+            }
             lay_out(view, &rows, &trie, Option::as_ref(&by_dtype), size)
         }
     });
@@ -187,7 +192,10 @@ fn head(actor: &Actor, work: &OpenWork, view: &TreemapView, map: &Rc<Treemap>) -
             actor.update(move |model| model.treemap = view);
         })
     };
-    let by = |by_dtype| show(Some(TreemapView { by_dtype, path: Vec::new() }));
+    let by_dtype = view.by_dtype;
+    let by = actor.on(|actor, by_dtype: bool| {
+        actor.update(move |model| model.treemap = Some(TreemapView { by_dtype, path: Vec::new() }))
+    });
     let name = match view.path.last() {
         Some((_, path)) => format!("{} {path}", work.opened.name),
         None => work.opened.name.clone(),
@@ -211,12 +219,9 @@ fn head(actor: &Actor, work: &OpenWork, view: &TreemapView, map: &Rc<Treemap>) -
     });
     html! {
         <div class="pane-h maphead">
-            <span class="seg" role="radiogroup" aria-label="Boxes">
-                { one_of("radio", !view.by_dtype, "by tree", by(false)) }
-                { one_of("radio", view.by_dtype, "by dtype", by(true)) }
-            </span>
+            { choice(false, "Boxes", &[(false, "by tree"), (true, "by dtype")], by_dtype, by.clone()) }
             <nav class="mapway" aria-label="Current box">
-                <button class="textlink" onclick={by(view.by_dtype)}>{ "all" }</button>
+                <button class="textlink" onclick={by.reform(move |_: MouseEvent| by_dtype)}>{ "all" }</button>
                 { for path }
                 <span class="dim only-l">{ "click a box to zoom in, Esc to go back" }</span>
                 <span class="num">{ fmt::bytes(map.sums.bytes) }</span>

@@ -2,17 +2,20 @@
 //! hashes. The results are kept with the session, so that the table, the findings and shared
 //! summaries include them.
 
+mod hashes;
+
 use std::rc::Rc;
 
 use statelens_checkpoint::{Error, FileId, FileSet, Result, Unwatched};
 use statelens_compare::verify::{Manifest, Verification};
 use statelens_formats::checks;
 use statelens_quantised::scale_faults;
-use statelens_tensor::Machine as _;
+use statelens_tensor::{Machine as _, Need};
 use wasm_bindgen::JsValue;
 use web_sys::File;
 
 use crate::protocol::FromWorker;
+use crate::protocol::assist::AssistedPass;
 use crate::protocol::job::JobKind;
 use crate::protocol::task::TaskResult;
 use crate::scan;
@@ -22,10 +25,13 @@ use crate::worker::command_line::command_line;
 use crate::worker::job::Job;
 use crate::worker::measurements::SharedMeasurements;
 use crate::worker::native_hashes::{self, MAX_WAITING, NativeHashes};
+use crate::worker::opened::OpenCheckpoint;
+use crate::worker::pool;
 use crate::worker::port::files_of;
 use crate::worker::reading::Driver;
 use crate::worker::session::SharedSession;
 use crate::worker::task::Task;
+use hashes::FileHashes;
 
 /// Maximum size of a manifest in bytes.
 const MAX_MANIFEST_SIZE: u64 = 256 << 20;
@@ -54,6 +60,16 @@ pub(crate) fn start(session: &SharedSession, job: Job, request: VerifyRequest, d
     });
 }
 
+/// Returns the machine that reads everything. The browser computes the hashes that it can.
+pub(crate) fn verification(open: &OpenCheckpoint) -> Result<Verification> {
+    let checks = checks(&open.checkpoint, &open.limits)?;
+    let verification = Verification::new(open.checkpoint.clone(), checks, true).with_statistics();
+    Ok(match NativeHashes::new() {
+        Some(_) => verification.hashing_outside(native_hashes::SIZES),
+        None => verification,
+    })
+}
+
 async fn verify(
     task: &Task,
     found: &SharedMeasurements,
@@ -65,12 +81,8 @@ async fn verify(
     let checkpoint = &open.checkpoint;
     let name = manifest.as_ref().map(File::name);
     let manifest = manifest.map(read).transpose()?;
-    let checks = checks(checkpoint, &open.limits)?;
-    let mut verification = Verification::new(checkpoint.clone(), checks, true).with_statistics();
+    let mut verification = verification(open)?;
     let mut native = NativeHashes::new();
-    if native.is_some() {
-        verification = verification.hashing_outside(native_hashes::SIZES);
-    }
     let keep = |verification: &mut Verification| {
         let mut found = found.borrow_mut();
         for (id, summary) in verification.take_summaries() {
@@ -79,8 +91,24 @@ async fn verify(
             found.measured.insert(id, measured.into());
         }
     };
+    // Hashes of copies can't be compared between workers.
+    if checkpoint.replicas.is_empty() {
+        let pass = AssistedPass::Verify;
+        let each = |verification: &mut Verification, hashes: Vec<_>| {
+            for (tensor, hash) in hashes {
+                verification.add_hash(tensor, hash);
+            }
+            keep(verification);
+            task.progress(verification.progress());
+        };
+        pool::share(&mut verification, &[open], pass, &task.job, each).await?;
+    }
     let mut driver = Driver::new(&[&open.sources], &task.job);
+    let mut files = FileHashes::new(&open.sources);
     let tap = async |verification: &mut Verification, bytes: &[u8]| {
+        if let Need::Feed(span) = verification.need() {
+            files.add(verification.files(), span, bytes);
+        }
         let Some((native, (tensor, size))) = native.as_mut().zip(verification.hashed_outside())
         else {
             return Ok(());
@@ -99,8 +127,10 @@ async fn verify(
         Ok(())
     };
     let ended = driver.drive_tapped(&mut verification, tap, each).await;
-    driver.close().await;
-    ended?;
+    if let Err(error) = ended {
+        driver.close().await;
+        return Err(error);
+    }
     if let Some(native) = &mut native {
         for (tensor, hash) in native.settle(0).await? {
             verification.add_hash(tensor, hash);
@@ -111,6 +141,9 @@ async fn verify(
     found.borrow_mut().sha256.extend(verified);
     let (bytes, _) = verification.progress();
     let mut report = verification.into_report(manifest.as_ref())?;
+    let compared = files.finish(&mut driver, &checkpoint.files, task, &mut report).await;
+    driver.close().await;
+    compared?;
     // Scales on a server are many small reads.
     if open.sources.is_local() {
         let faults = scale_faults(checkpoint, &|_| true, &mut Unwatched)?;

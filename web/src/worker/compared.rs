@@ -46,6 +46,11 @@ impl ComparedCheckpoint {
         Ok(Self { first: Some(only(a)?), open: Some(only(b)?), ..Self::default() })
     }
 
+    /// Returns whether the sides are two tensors of the open checkpoint.
+    pub(crate) fn is_of_rows(&self) -> bool {
+        self.first.is_some()
+    }
+
     /// Returns both sides; `None` until the second is open. `open` is the open checkpoint.
     pub(crate) fn sides(
         &self,

@@ -276,11 +276,14 @@ impl SourceReader {
     }
 }
 
-/// A file read sequentially, through one buffer that is passed to the browser and back.
+/// A file read sequentially, through one buffer that is passed to the browser and back: the browser
+/// fills it while the worker uses a copy of the bytes before.
 struct FileStream {
     file: FileId,
     reader: ReadableStreamByobReader,
     buffer: Option<ArrayBuffer>,
+    /// The read of the bytes after those of `ahead`, if it has begun.
+    next: Option<JsFuture>,
     ahead: ReadAhead,
 }
 
@@ -327,6 +330,7 @@ impl FileStream {
             file: span.file,
             reader,
             buffer: Some(ArrayBuffer::new(BUFFER)),
+            next: None,
             ahead: ReadAhead { start: span.offset, ..ReadAhead::default() },
         })
     }
@@ -340,28 +344,43 @@ impl FileStream {
     /// available at once.
     async fn piece(&mut self, span: Span) -> Result<&[u8]> {
         while self.ahead.end() <= span.offset {
-            self.fill().await?;
+            self.fill(span.offset.saturating_add(span.len)).await?;
         }
         Ok(self.ahead.slice(span))
     }
 
-    async fn fill(&mut self) -> Result<()> {
-        let buffered = &mut self.ahead;
-        *buffered = ReadAhead { start: buffered.end(), ..ReadAhead::default() };
-        let buffer = self.buffer.take().unwrap_or_else(|| ArrayBuffer::new(BUFFER));
-        let view = Uint8Array::new(&buffer);
-        let promise = self.reader.read_with_array_buffer_view(&view);
-        let result = JsFuture::from(promise).await.map_err(|_| blob::changed_file_error(""))?;
+    /// Reads the next bytes. If they do not reach `end`, the read of those behind them begins.
+    async fn fill(&mut self, end: u64) -> Result<()> {
+        let next = match self.next.take() {
+            Some(next) => next,
+            None => self.request(),
+        };
+        let result = next.await.map_err(|_| blob::changed_file_error(""))?;
         let view: Uint8Array =
             get(&result, "value").dyn_into().map_err(|_| blob::changed_file_error(""))?;
         self.buffer = Some(view.buffer());
+        let buffered = &mut self.ahead;
+        // A stream that was read before is read on, also for a short span.
+        let goes_on = !buffered.bytes.is_empty();
+        buffered.start = buffered.end();
         if view.length() == 0 {
+            buffered.bytes.clear();
             return Err(
                 Error::io("the file is shorter than it was when it was opened").at(buffered.start)
             );
         }
-        buffered.bytes = view.to_vec();
+        buffered.bytes.resize(view.length() as usize, 0);
+        view.copy_to(&mut buffered.bytes);
+        if goes_on || buffered.end() < end {
+            self.next = Some(self.request());
+        }
         Ok(())
+    }
+
+    /// Begins to read into the buffer.
+    fn request(&mut self) -> JsFuture {
+        let buffer = self.buffer.take().unwrap_or_else(|| ArrayBuffer::new(BUFFER));
+        JsFuture::from(self.reader.read_with_array_buffer_view(&Uint8Array::new(&buffer)))
     }
 
     async fn close(self) {

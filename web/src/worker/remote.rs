@@ -47,17 +47,16 @@ pub struct RemoteServer {
 /// A file that is read by parts.
 pub type XhrFile = RemoteFile<Xhr>;
 
-/// Returns a file of the Hub whose length is known from the list, so that no request is made before
-/// it is read.
+/// Returns a file whose length is known from a list, so that no request is made before it is read.
 pub(crate) fn listed_file(
     address: Address,
     len: u64,
-    hub: HubAccess,
+    hub: Option<HubAccess>,
     follow: bool,
     job: &Job,
-) -> Arc<dyn ReadAt> {
-    let xhr =
-        Xhr { within: (!follow).then(|| address.clone()), hub: Some((address.to_string(), hub)) };
+) -> Arc<XhrFile> {
+    let hub = hub.map(|hub| (address.to_string(), hub));
+    let xhr = Xhr { within: (!follow).then(|| address.clone()), hub };
     let identity = Identity { len, etag: None, modified: None, names_parts: false };
     Arc::new(RemoteFile::new(address, xhr, identity, job.meter().clone(), Vec::new(), None))
 }
@@ -333,7 +332,8 @@ impl Fetch for Xhr {
         buffer: &mut [u8],
     ) -> Result<(Head, usize)> {
         let failed = |error: JsValue| {
-            let host = Address::parse(url).map(|at| at.host().to_owned()).unwrap_or_default();
+            let host =
+                Address::parse_prefix(url).map(|at| at.host().to_owned()).unwrap_or_default();
             unreachable(&host, &text(&error))
         };
         let mut target = url.to_owned();

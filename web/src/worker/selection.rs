@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use statelens_checkpoint::{Error, Result, Tensor};
+use statelens_checkpoint::{Error, Layout, Result, Tensor};
 use statelens_tensor::{ElementPlaces, Slice, sliced};
 use statelens_values::Matrix;
 
@@ -16,6 +16,17 @@ pub(crate) fn numbers_of(open: &OpenCheckpoint, row: u32) -> Result<Cow<'_, Tens
     let (_, tensor) = tensor.ok_or_else(|| Error::refused("this is not a tensor"))?;
     statelens_tensor::numbers(tensor)
         .ok_or_else(|| Error::unsupported(format!("values of {} can't be decoded", tensor.dtype)))
+}
+
+/// Returns the byte of the file at which a tensor begins, and the bytes of an element, if the
+/// elements are stored one after the other.
+pub(crate) fn stored_at(tensor: &Tensor) -> Option<(u64, u64)> {
+    match tensor.layout {
+        Layout::Span(span) if tensor.stored == tensor.dtype => {
+            Some((span.offset, tensor.dtype.itemsize()))
+        }
+        _ => None,
+    }
 }
 
 /// Maximum size in bytes of a slice of quantised blocks, which is unpacked here.

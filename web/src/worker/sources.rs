@@ -3,12 +3,18 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
+use js_sys::Array;
 use statelens_checkpoint::{FileId, FileSet, ReadAt};
+use statelens_remote::Address;
+use wasm_bindgen::prelude::*;
 use web_sys::{File, MessagePort};
 
+use crate::messages::get;
 use crate::open::message::FileName;
+use crate::protocol::FILES;
 use crate::worker::blob::{BlobSource, ReadCounter};
 use crate::worker::embedder::OfferedFile;
+use crate::worker::job::Job;
 use crate::worker::remote::{self, RemoteServer};
 
 /// The files of a checkpoint, by their numbers.
@@ -16,6 +22,8 @@ pub struct Sources {
     files: Vec<SourceFile>,
     read_counter: Arc<ReadCounter>,
     server: Option<Rc<RemoteServer>>,
+    /// The SHA-256 that the server lists for each file, in hexadecimal; empty if it lists none.
+    listed_hashes: Vec<Option<String>>,
 }
 
 /// A file, for sequential reading.
@@ -39,7 +47,27 @@ impl Sources {
             files: files.into_iter().map(disk).collect(),
             read_counter: read_counter.clone(),
             server: None,
+            listed_hashes: Vec::new(),
         }
+    }
+
+    /// Wraps the files that were sent with a message: those on disk, and the addresses of those that
+    /// the command serves.
+    pub(crate) fn sent(data: &JsValue, names: &[FileName], job: &Job) -> Self {
+        let read_counter = Arc::<ReadCounter>::default();
+        // A message without files has no list of them.
+        let handles: Array = get(data, FILES).dyn_into().unwrap_or_default();
+        let source = |(handle, name): (JsValue, &FileName)| match handle.dyn_into::<File>() {
+            Ok(file) => SourceFile::Disk(BlobSource::new(file, &read_counter)),
+            Err(address) => match Address::exact(&address.as_string().unwrap_or_default()) {
+                Ok(address) => {
+                    SourceFile::Parts(remote::listed_file(address, name.size, None, false, job))
+                }
+                Err(_) => SourceFile::Whole,
+            },
+        };
+        let files = handles.iter().zip(names).map(source).collect();
+        Self { files, read_counter: read_counter.clone(), server: None, listed_hashes: Vec::new() }
     }
 
     /// Wraps files that an embedding page offers, in the order of its list.
@@ -47,24 +75,39 @@ impl Sources {
         let read_counter = Arc::<ReadCounter>::default();
         let files = OfferedFile::all(port, names, &read_counter);
         let files = files.into_iter().map(SourceFile::Offered).collect();
-        Self { files, read_counter, server: None }
+        Self { files, read_counter, server: None, listed_hashes: Vec::new() }
     }
 
     /// Wraps files of a server.
     pub fn from_server(server: Rc<RemoteServer>, files: Vec<Option<Arc<remote::XhrFile>>>) -> Self {
         let source_file = |file: Option<_>| file.map_or(SourceFile::Whole, SourceFile::Parts);
         let files = files.into_iter().map(source_file).collect();
-        Self { files, read_counter: Arc::default(), server: Some(server) }
+        let (read_counter, listed_hashes) = (Arc::default(), Vec::new());
+        Self { files, read_counter, server: Some(server), listed_hashes }
     }
 
-    /// Returns the files on disk or of an embedding page as a set.
+    /// Sets the SHA-256 that the server lists for each file.
+    pub(crate) fn with_listed_hashes(self, listed_hashes: Vec<Option<String>>) -> Self {
+        Self { listed_hashes, ..self }
+    }
+
+    /// Returns the SHA-256 that the server lists for each file; empty if it lists none.
+    pub(crate) fn listed_hashes(&self) -> &[Option<String>] {
+        &self.listed_hashes
+    }
+
+    /// Returns the files that were sent, or that an embedding page offers, as a set.
     pub fn set(&self, names: &[FileName]) -> FileSet {
         let mut set = FileSet::default();
         for (name, file) in names.iter().zip(&self.files) {
             let file: Arc<dyn ReadAt> = match file {
                 SourceFile::Disk(file) => Arc::new(file.clone()),
                 SourceFile::Offered(file) => Arc::new(file.clone()),
-                SourceFile::Parts(_) | SourceFile::Whole => continue,
+                SourceFile::Parts(file) => {
+                    set.push_remote(name.path.clone(), file.clone(), None);
+                    continue;
+                }
+                SourceFile::Whole => continue,
             };
             set.push(name.path.clone(), file);
         }

@@ -8,6 +8,7 @@ use statelens_compare::diff::{DifferenceKind, PairChange};
 
 use crate::open::message::{FileName, OpenedCheckpoint};
 use crate::protocol::error::ErrorText;
+use crate::rows::packed_numbers;
 
 /// Requests from the page.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -101,6 +102,7 @@ pub struct ComparisonUpdate {
     /// can't be compared.
     pub structure: Option<Result<StructureDifference, ErrorText>>,
     /// Rows of the first that were fully compared.
+    #[serde(with = "packed_numbers")]
     pub settled: Vec<u32>,
     /// Differences found by reading values.
     pub found: Vec<Difference>,
@@ -118,11 +120,14 @@ pub struct ComparisonUpdate {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StructureDifference {
     /// For each row of the first, its row in the second; [`NO_ROW`] for unpaired rows.
+    #[serde(with = "packed_numbers")]
     pub pairs: Vec<u32>,
     pub found: Vec<Difference>,
     /// Rows of the second that are not compared: metadata of a GGUF file.
+    #[serde(with = "packed_numbers")]
     pub outside: Vec<u32>,
     /// Rows of the first whose values have yet to be read.
+    #[serde(with = "packed_numbers")]
     pub waiting: Vec<u32>,
     /// The replacement that would pair most of the unpaired keys, and how many it pairs.
     pub rename: Option<(String, u64)>,

@@ -9,7 +9,7 @@ use yew::prelude::*;
 use crate::compare::model::ComparisonState;
 use crate::compare::state::RowPair;
 use crate::page::chart::ChartView;
-use crate::page::marks::one_of;
+use crate::page::choice::{choice, store};
 
 #[derive(Properties, PartialEq)]
 pub(super) struct LayersProps {
@@ -29,20 +29,12 @@ pub(super) fn LayersSection(props: &LayersProps) -> Html {
     let mut layers: Vec<(u64, &PairChange)> = all.iter().map(|(at, of)| (*at, of)).collect();
     statelens_checkpoint::order::by_key(&mut layers, |(at, _)| *at);
     let chart = by_layer(&role, *quantity, &layers);
-    let choice = |of: Quantity, name: &'static str| {
-        let quantity = quantity.clone();
-        one_of(
-            "radio",
-            *quantity == of,
-            name,
-            Callback::from(move |_: MouseEvent| quantity.set(of)),
-        )
-    };
+    let quantities =
+        [(Quantity::Norm, "norm"), (Quantity::Deviation, "\u{3c3}"), (Quantity::Change, "change")];
     html! {
         <section id="by-layer">
             <div class="hd"><h3>{ "By layer" }</h3><span class="tools">
-                <span class="seg small" role="radiogroup" aria-label="Quantity by layer">
-                    { choice(Quantity::Norm, "norm") }{ choice(Quantity::Deviation, "\u{3c3}") }{ choice(Quantity::Change, "change") }</span></span></div>
+                { choice(true, "Quantity by layer", &quantities, *quantity, store(&quantity)) }</span></div>
             <ChartView {chart} height={220} name={format!("{role} by layer")} />
         </section>
     }

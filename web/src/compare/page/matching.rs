@@ -6,7 +6,8 @@ use yew::prelude::*;
 
 use crate::compare::message::CompareOptions;
 use crate::convert::page::edits::Lines;
-use crate::page::marks::{Copy, one_of, typed};
+use crate::page::choice::choice;
+use crate::page::marks::{Copy, typed};
 use crate::page::model::actor::Actor;
 use crate::state::fmt;
 
@@ -104,13 +105,12 @@ struct ToleranceProps {
 fn Tolerance(props: &ToleranceProps) -> Html {
     let Some(actor) = use_context::<Actor>() else { return html! {} };
     let (relative, absolute) = props.tolerance.unwrap_or((1e-5, 1e-8));
-    let set = |tolerance: Option<(f64, f64)>| {
-        actor.on(move |actor, _: MouseEvent| {
-            actor.compare(move |compare| {
-                compare.change_options(|options| options.tolerance = tolerance)
-            });
-        })
-    };
+    let onchange = actor.on(move |actor, close: bool| {
+        let tolerance = close.then_some((relative, absolute));
+        actor.compare(move |compare| {
+            compare.change_options(|options| options.tolerance = tolerance)
+        });
+    });
     let number = |label: &'static str, value: f64, set: fn(&mut (f64, f64), f64)| {
         let onchange = actor.on(move |actor, event: Event| {
             let value = typed(&event).and_then(|text| text.trim().parse::<f64>().ok());
@@ -133,10 +133,7 @@ fn Tolerance(props: &ToleranceProps) -> Html {
     let close = props.tolerance.is_some();
     html! {
         <div class="tolerance">
-            <div class="seg" role="radiogroup" aria-label="Values match if">
-                { one_of("radio", !close, "equal", set(None)) }
-                { one_of("radio", close, "close", set(Some((relative, absolute)))) }
-            </div>
+            { choice(false, "Values match if", &[(false, "equal"), (true, "close")], close, onchange) }
             if close {
                 { number("rtol", relative, |tolerance, value| tolerance.0 = value) }
                 { number("atol", absolute, |tolerance, value| tolerance.1 = value) }

@@ -6,7 +6,9 @@ use crate::compare::message::tensor_diff::Renames;
 use crate::compare::model::ComparisonState;
 use crate::compare::state::Mark;
 use crate::page::drop::save_text;
+use crate::page::error::short_error;
 use crate::page::model::actor::Actor;
+use crate::page::running::{bytes_done, running_line};
 use crate::protocol::job::JobKind;
 use crate::protocol::task::TaskRequest;
 use crate::state::fmt;
@@ -45,9 +47,12 @@ pub(super) fn renames(actor: &Actor, compare: &ComparisonState) -> Html {
                 actor.stop(JobKind::Renames);
                 actor.compare(|compare| compare.renaming = Task::Idle);
             });
-            html! { <p class="dim" role="status">{ format!("Hashing {} of {} ", fmt::bytes(task.now.done), fmt::bytes(task.now.total)) }<button class="textlink" onclick={stop}>{ "Stop" }</button></p> }
+            let (done, total) = (task.now.done, task.now.total);
+            let bar = Some(("Hashing tensors", (done, total)));
+            let words = format!("{} hashed", bytes_done(done, total));
+            html! { <p>{ running_line("stop-renames", bar, words, stop) }</p> }
         }
-        Task::Failed(error) => html! { <p class="w-warn">{ &error.title }</p> },
+        Task::Failed(error) => short_error(error),
         Task::Done(found) => found_text(actor, found, applied),
     };
     html! { <div id="renames">{ body }</div> }

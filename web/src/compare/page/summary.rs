@@ -7,10 +7,10 @@ use yew::prelude::*;
 use crate::compare::message::{CompareOptions, ComparisonUpdate};
 use crate::compare::model::ComparisonState;
 use crate::compare::state::{MARKS, Mark};
-use crate::page::marks::{cap, classes, progress_bar, severity, tick_icon, when};
+use crate::page::marks::{cap, classes, severity, tick_icon, when};
 use crate::page::model::actor::Actor;
+use crate::page::running::{bytes_done, left, progress_bar};
 use crate::protocol::job::JobKind;
-use crate::protocol::task::JobProgress;
 use crate::state::fmt;
 use crate::state::task::Task;
 
@@ -79,15 +79,11 @@ fn end(actor: &Actor, compare: &ComparisonState) -> Html {
     match &compare.reading {
         Task::Running(task) if task.now.total == 0 => html! {},
         Task::Running(task) => {
-            let JobProgress { done, total, millis, .. } = &task.now;
-            // Within the first two seconds an estimate is too unstable to show.
-            let left = (*millis > 2000.0 && *done > 0).then(|| {
-                fmt::time_left((*total - *done.min(total)) as f64 * millis / *done as f64)
-            });
+            let now = &task.now;
             html! {
                 <>
-                    <span class="lab only-l">{ format!("values: {} of {}", fmt::bytes(*done), fmt::bytes(*total)) }
-                        if let Some(left) = left { { format!(", {left} left") } }</span>
+                    <span class="lab only-l">{ format!("values: {}", bytes_done(now.done, now.total)) }
+                        if let Some(left) = left(now, &task.past) { { format!(", {left} left") } }</span>
                     <button class="btn" id="stop" onclick={stop}>{ "Stop " }{ cap("Esc") }</button>
                 </>
             }

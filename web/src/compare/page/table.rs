@@ -11,12 +11,12 @@ use crate::compare::message::Difference;
 use crate::compare::model::ComparisonState;
 use crate::compare::state::fit::{CompareColumns, KeyText};
 use crate::compare::state::{CompareLine, CompareOrder, MARKS, Mark, Pairs};
-use crate::page::hooks::{ByAddress, use_media, use_size, use_small};
+use crate::page::hooks::{ByAddress, use_media, use_size, use_small, use_type_scale};
 use crate::page::marks::{self, FOLD, classes, dtype, lined, severity, value_kind, when};
 use crate::page::model::Tab;
 use crate::page::model::actor::Actor;
 use crate::page::rows::Rows;
-use crate::page::text_width::character_width;
+use crate::page::text_width::{character_width, line_height};
 use crate::page::viewport::LineLayout;
 use crate::rows::Row;
 use crate::state::fmt;
@@ -122,9 +122,10 @@ pub(super) fn DifferenceTable(props: &TableProps) -> Html {
     let room = if room > 0.0 { room.min(MAX_WIDTH) - scroll_bar } else { 0.0 };
     let shown =
         compare.pairs.clone().map(|pairs| (ByAddress(pairs), ByAddress(compare.lines.clone())));
-    let layout = use_memo((shown, room, small), |(shown, room, small)| {
-        let (ByAddress(pairs), ByAddress(lines)) = shown.as_ref().filter(|_| *room > 0.0)?;
-        Some(layout(pairs, lines, *room, *small))
+    let scale = use_type_scale();
+    let layout = use_memo((shown, room, small, scale), |&(ref shown, room, small, scale)| {
+        let (ByAddress(pairs), ByAddress(lines)) = shown.as_ref().filter(|_| room > 0.0)?;
+        Some(layout(pairs, lines, (room, scale), small))
     });
     let count = compare.lines.len();
     let (columns, lines) = match &*layout {
@@ -165,14 +166,14 @@ const SMALL_PADDING: f64 = 32.0;
 fn layout(
     pairs: &Pairs,
     lines: &[CompareLine],
-    room: f64,
+    (room, scale): (f64, f64),
     small: bool,
 ) -> (CompareColumns, LineLayout) {
-    let columns = CompareColumns::of(pairs, lines, room);
+    let columns = CompareColumns::of(pairs, lines, room, scale);
     let (each, key) = (if small { 48.0 } else { 24.0 }, key_width(&columns, room, small));
     let height = |line: &CompareLine| {
         let lines = KeyText::of(pairs, line).lines(key, &character_width).len();
-        each + 16.0 * (lines - 1) as f64
+        each + line_height() * (lines - 1) as f64
     };
     let lines = LineLayout::of_heights(lines.iter().map(height));
     (columns, lines)

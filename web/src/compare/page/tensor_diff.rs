@@ -16,9 +16,11 @@ use crate::compare::model::ComparisonState;
 use crate::compare::state::{Mark, RowPair};
 use crate::matrix::page::{Canvas, ColouredCells, Saved};
 use crate::page::chart::ChartView;
+use crate::page::choice::{choice, store};
+use crate::page::error::short_error;
 use crate::page::hooks::{use_media, use_size};
-use crate::page::marks::{one_of, progress_bar};
 use crate::page::model::actor::Actor;
+use crate::page::running::{bytes_done, progress_bar, running_line};
 use crate::protocol::job::JobKind;
 use crate::protocol::task::TaskRequest;
 use crate::state::fmt;
@@ -90,10 +92,7 @@ pub(super) fn TensorDiffSection(props: &TensorDiffProps) -> Html {
     let (aside, body) = match tensor_diff {
         None if differs => (html! {}, html! { <p class="dim">{ "Reading both\u{2026}" }</p> }),
         None | Some(Task::Idle) => (html! {}, button(bytes)),
-        Some(Task::Failed(error)) => (
-            html! {},
-            html! { <><p class="w-warn">{ &error.title }</p><p class="dim">{ &error.text }</p></> },
-        ),
+        Some(Task::Failed(error)) => (html! {}, short_error(error)),
         Some(Task::Running(task)) => {
             let stop = actor.on(move |actor, _: MouseEvent| {
                 actor.stop(JobKind::TensorDiff);
@@ -101,8 +100,7 @@ pub(super) fn TensorDiffSection(props: &TensorDiffProps) -> Html {
             });
             let now = &task.now;
             (
-                html! { <span class="lab">{ format!("{} of {} ", fmt::bytes(now.done), fmt::bytes(now.total)) }
-                <button class="textlink" id="stop-closer" onclick={stop}>{ "Stop" }</button></span> },
+                running_line("stop-closer", None, bytes_done(now.done, now.total), stop),
                 html! {
                     <>
                         { progress_bar(true, "Reading both", (now.done, now.total)) }
@@ -180,10 +178,6 @@ fn HistogramPairView(props: &HistogramPairProps) -> Html {
     if of.edges.len() < 2 {
         return html! {};
     }
-    let scale = |to: bool, name: &'static str| {
-        let log = log.clone();
-        one_of("radio", *log == to, name, Callback::from(move |_: MouseEvent| log.set(to)))
-    };
     // On the scale by magnitude, all bins are drawn equally wide.
     let place = |at: usize| if *log { at as f64 } else { of.edges[at] };
     let line = |name: &str, counts: &[u64]| {
@@ -212,7 +206,7 @@ fn HistogramPairView(props: &HistogramPairProps) -> Html {
         <div id="outlines">
             <div class="scales">
                 <span class="lab">{ ends.map(|(low, high)| format!("{} to {}", number(*low), number(*high))) }</span><span class="grow"></span>
-                <span class="seg small" role="radiogroup" aria-label="Scale of both">{ scale(false, "linear") }{ scale(true, "\u{b1} log") }</span></div>
+                { choice(true, "Scale of both", &[(false, "linear"), (true, "\u{b1} log")], *log, store(&log)) }</div>
             <ChartView {chart} height={190} name={format!("{} A and B", props.name)} {csv} />
         </div>
     }

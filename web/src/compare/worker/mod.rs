@@ -20,6 +20,7 @@ use crate::compare::message::{
 };
 use crate::compare::worker::pairing::{AlikeSides, renamed, rows};
 use crate::protocol::FromWorker;
+use crate::protocol::assist::AssistedPass;
 use crate::protocol::job::JobKind;
 use crate::read_as::message::ReadAs;
 use crate::worker::blob::BlobSource;
@@ -27,6 +28,7 @@ use crate::worker::command_line::command_line;
 use crate::worker::compared::ComparedCheckpoint;
 use crate::worker::job::Job;
 use crate::worker::opened::OpenCheckpoint;
+use crate::worker::pool;
 use crate::worker::port::files_of;
 use crate::worker::reading::drive;
 use crate::worker::session::{Session, SharedSession};
@@ -60,7 +62,7 @@ pub(crate) fn handle_request(
             // Limits that the user raised for the first checkpoint apply to the second too.
             let limits = session.borrow().open.as_ref().map(|open| open.limits.clone());
             let limits = limits.unwrap_or_default();
-            let sources = Rc::new(Sources::from_disk(handles));
+            let sources = Rc::new(Sources::sent(data, &files, &job));
             let opened =
                 open::worker::open(&files, sources, main, (&limits, ReadAs::default()), &job);
             let reply = match opened {
@@ -117,6 +119,9 @@ pub(crate) fn handle_request(
 /// Compares: structure at once, then values.
 pub(crate) fn start(session: &SharedSession, job: Job, options: Box<CompareOptions>, _: &JsValue) {
     let Some((left, right)) = session.borrow().compared_sides() else { return };
+    // Two tensors of a checkpoint are no checkpoints that another worker could open.
+    let pass =
+        (!session.borrow().compared.is_of_rows()).then(|| AssistedPass::Compare(options.clone()));
     session.borrow_mut().compared.report = None;
     let session = Rc::downgrade(session);
     Task::start(left, job, async move |task: &Task| {
@@ -129,7 +134,7 @@ pub(crate) fn start(session: &SharedSession, job: Job, options: Box<CompareOptio
         task.post_partial(ComparisonUpdate { structure, ..Default::default() });
         task.progress((0, total));
         let (comparison, updates) = prepared?;
-        run(task, &right, session, comparison, updates).await
+        run((task, &right), session, comparison, updates, pass).await
     });
 }
 
@@ -181,6 +186,15 @@ fn prepare(
         command: command(left, right, options),
     };
     Ok((structure, comparison, updates))
+}
+
+/// Returns the comparison of two checkpoints.
+pub(crate) fn comparison(
+    left: &OpenCheckpoint,
+    right: &OpenCheckpoint,
+    options: &CompareOptions,
+) -> Result<Comparison> {
+    prepare(left, right, options).map(|(_, comparison, _)| comparison)
 }
 
 /// Returns the rows that are not among `rows`.
@@ -253,21 +267,31 @@ impl CompareUpdates {
 
 /// Compares values until done or stopped.
 async fn run(
-    task: &Task,
-    right: &OpenCheckpoint,
+    (task, right): (&Task, &OpenCheckpoint),
     session: Weak<std::cell::RefCell<Session>>,
     mut comparison: Comparison,
     mut updates: CompareUpdates,
+    pass: Option<AssistedPass>,
 ) -> Result<ComparisonUpdate> {
+    let (sides, job) = ([&task.open, right], &task.job);
+    let mut ended = match pass {
+        Some(pass) => {
+            let each = |comparison: &mut Comparison, _| updates.post(task, comparison);
+            pool::share(&mut comparison, &sides, pass, job, each).await
+        }
+        None => Ok(()),
+    };
     // The user agreed to a number of bytes to fetch of the first: fetching more than that is an
     // error.
     let sources = [&task.open.sources, &right.sources];
-    let ended = drive(&mut comparison, &sources, &task.job, |comparison, time| {
-        if time {
-            updates.post(task, comparison);
-        }
-    })
-    .await;
+    if ended.is_ok() {
+        ended = drive(&mut comparison, &sources, &task.job, |comparison, time| {
+            if time {
+                updates.post(task, comparison);
+            }
+        })
+        .await;
+    }
     updates.post(task, &comparison);
     ended?;
     let report = comparison.into_report();

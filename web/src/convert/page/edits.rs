@@ -6,7 +6,7 @@ use yew::prelude::*;
 
 use crate::convert::message::{KeyChange, Preview};
 use crate::convert::state::Conversion;
-use crate::page::controls::{change, choices};
+use crate::page::controls::{change, choices, radios};
 use crate::page::marks::{
     breakable, changed_key, check, classes, contents_text, tick_icon, typed, when,
 };
@@ -162,6 +162,12 @@ const DENSE: [Choice; 4] = [
     Choice { id: "float16", name: "f16" },
     Choice { id: "float32", name: "f32" },
 ];
+/// Dtypes for weights in blocks, which become float32 without a choice.
+const OF_BLOCKS: [Choice; 3] = [
+    Choice { id: "", name: "f32" },
+    Choice { id: "bfloat16", name: "bf16" },
+    Choice { id: "float16", name: "f16" },
+];
 
 /// Renders the choice to write quantised weights as numbers, and to take layers apart; nothing if
 /// the checkpoint has neither.
@@ -171,7 +177,12 @@ pub fn forms(actor: &Actor, convert: &Conversion) -> Html {
     });
     html! {
         <>
-            if convert.opened.quantised > 0 {
+            if convert.opened.blocks > 0 && convert.opened.blocks == convert.opened.quantised {
+                <div class="fs"><span class="lab">{ "Dequantise" }</span><div>
+                    { radios(actor, "Dequantise: dtype of quantised weights", &OF_BLOCKS, convert.options.dequantize.as_deref(), |convert, id| convert.options.dequantize = id) }
+                    <p class="dim">{ "No target holds quantised blocks, so they are written as numbers." }</p>
+                </div></div>
+            } else if convert.opened.quantised > 0 {
                 { choices(actor, "Dequantise", "dtype of quantised weights", &DENSE, convert.options.dequantize.as_deref(), |convert, id| convert.options.dequantize = id) }
             }
             if convert.opened.stacked {

@@ -17,8 +17,9 @@ use crate::convert::message::{Loss, PlanSummary};
 use crate::convert::page::running::{done_body, failed_body, running_body};
 use crate::convert::state::presets::Preset;
 use crate::convert::state::{Conversion, target};
+use crate::page::choice::choice;
 use crate::page::controls::{change, choices};
-use crate::page::marks::{classes, copy, one_of, prose, severity, tick_icon, when};
+use crate::page::marks::{classes, copy, prose, severity, tick_icon, when};
 use crate::page::model::actor::{Actor, has_save_dialog};
 use crate::page::sheet::SheetFrame;
 use crate::protocol::error::ErrorText;
@@ -75,6 +76,10 @@ fn form(actor: &Actor, props: &ConvertProps) -> Html {
         <>
             <div class="two" id="convert">
                 <div class="formside">
+                    if convert.cancelled {
+                        <div class="fs" id="cancelled" role="status"><span class="lab">{ "Cancelled" }</span>
+                            <span>{ "Nothing was written: the partial output is removed." }</span></div>
+                    }
                     { repair::page::tasks(actor, work, convert) }
                     if let Some(rewrite) = &convert.options.rewrite {
                         { repair::page::fields(actor, work, convert, rewrite) }
@@ -107,7 +112,7 @@ fn form(actor: &Actor, props: &ConvertProps) -> Html {
                 </div>
                 <aside aria-label="Plan" aria-live="polite" tabindex={convert.options.family.target.as_ref().map(|_| "0")}>{ plan_side(actor, work, convert) }</aside>
             </div>
-            { footer(actor, convert) }
+            { footer(actor, work, convert) }
         </>
     }
 }
@@ -142,29 +147,25 @@ const FAMILY: &str = "Writes keys, shapes and config as that release expects. Te
 
 fn targets(actor: &Actor, convert: &Conversion, chosen: &Writing) -> Html {
     let plain = convert.options.family.target.is_none();
+    let list: Vec<_> = writings().map(|target| (target.id.to_owned(), target.label)).collect();
+    let onchange = actor.on(move |actor, to: String| {
+        change(actor, move |convert| {
+            convert.options.to = to;
+            convert.options.version = None;
+            convert.options.compress = None;
+            convert.options.shard_size = None;
+            convert.options.shard = None;
+            convert.options.object_graph = false;
+            convert.options.state_file = false;
+            convert.options.cast = None;
+            convert.options.family.target = None;
+            convert.acknowledged.clear();
+        });
+    });
     html! {
-        <div class="fs"><span class="lab" id="l-target">{ "Target" }</span><div>
-            <div role="radiogroup" aria-labelledby="l-target">
-            <span class="seg">
-                { for writings().map(|target| {
-                    let on = target.id == convert.options.to && plain;
-                    let onclick = actor.on(move |actor, _: MouseEvent| {
-                        change(actor, move |convert| {
-                            convert.options.to = target.id.to_owned();
-                            convert.options.version = None;
-                            convert.options.compress = None;
-                            convert.options.shard_size = None;
-                            convert.options.shard = None;
-                            convert.options.object_graph = false;
-                            convert.options.state_file = false;
-                            convert.options.cast = None;
-                            convert.options.family.target = None;
-                            convert.acknowledged.clear();
-                        });
-                    });
-                    one_of("radio", on, target.label, onclick)
-                }) }
-            </span>
+        <div class="fs"><span class="lab">{ "Target" }</span><div>
+            <div role="radiogroup" aria-label="Target">
+            { choice(false, "", &list, plain.then(|| convert.options.to.clone()), onchange) }
             { family::page::targets(actor, convert) }
             </div>
             <p class="dim">{ if plain { chosen.about } else { FAMILY } }</p>
@@ -222,7 +223,7 @@ fn plan_side(actor: &Actor, work: &OpenWork, convert: &Conversion) -> Html {
     match &convert.plan {
         None => html! { <div class="lab">{ "Planning\u{2026}" }</div> },
         Some(Err(error)) => {
-            html! { <>{ plan_error(error) }{ keep_prefixed(actor, work, convert) }{ family::page::missing_config(actor, convert) }{ family::page::verdict(convert) }</> }
+            html! { <>{ plan_error(error) }{ keep_prefixed(actor, work, convert) }{ family::page::missing_config(actor, work, convert) }{ family::page::verdict(convert) }</> }
         }
         Some(Ok(plan)) => {
             html! { <>{ planned(actor, work, convert, plan) }{ family::page::verdict(convert) }</> }
@@ -381,7 +382,7 @@ fn effects(convert: &Conversion) -> Html {
     html! { <button class="btn quiet below" id="effects" {onclick}>{ mark }{ text.join(", ") }{ " \u{2303}" }</button> }
 }
 
-fn footer(actor: &Actor, convert: &Conversion) -> Html {
+fn footer(actor: &Actor, work: &OpenWork, convert: &Conversion) -> Html {
     let plan = match &convert.plan {
         Some(Ok(plan)) => Some(plan.clone()),
         _ => None,
@@ -410,7 +411,7 @@ fn footer(actor: &Actor, convert: &Conversion) -> Html {
             <span class="grow cmdline">
                 <span class="m dim only-l">{ if command.is_empty() { String::new() } else { format!("$ {command}") } }</span>
                 if let Some(plan) = &plan { <span class="only-s m">{ format!("{} bytes", fmt::exact(plan.size)) }</span> }
-                if let Some(Err(error)) = &convert.plan { <span class="mid-ink cut below" id="why-not" title={error.title.clone()}>{ prose(&error.title) }</span> }
+                if let Some(Err(error)) = &convert.plan { <span class="mid-ink below" id="why-not"><span>{ prose(&error.title) }{ " " }{ family::page::fill_in(work, convert, "textlink") }</span></span> }
             </span>
             if !command.is_empty() { <button class="btn quiet only-l" onclick={oncopy}>{ "Copy command" }</button> }
             { effects(convert) }

@@ -13,34 +13,18 @@ use crate::convert::state::Conversion;
 use crate::page::drop::DroppedFile;
 use crate::page::error::{error_body, raise_limits_offer};
 use crate::page::kept_outputs::kept_outputs;
-use crate::page::marks::{Copy, cap, key, prose, severity, tick_icon};
+use crate::page::marks::{Copy, key, prose, severity, tick_icon};
 use crate::page::model::actor::Actor;
+use crate::page::running::{figure, progress, running_sheet};
 use crate::protocol::error::{ErrorKind, ErrorText};
 use crate::protocol::job::JobKind;
 use crate::protocol::task::JobProgress;
 use crate::state::fmt;
 
-/// Renders a number with its label.
-pub fn figure(label: &'static str, value: String) -> Html {
-    html! { <div class="fig"><span class="lab">{ label }</span><span class="big">{ value }</span></div> }
-}
-
 fn plan_of(convert: &Conversion) -> Option<&Rc<PlanSummary>> {
     match &convert.plan {
         Some(Ok(plan)) => Some(plan),
         _ => None,
-    }
-}
-
-/// Returns the bytes and milliseconds of the last few seconds, so that the rate reflects the
-/// current speed and not the average since the start.
-pub(crate) fn recent(now: &JobProgress, past: &[(u64, f64)]) -> (u64, f64) {
-    let from =
-        past.iter().find(|(_, millis)| now.millis - millis < 4000.0).copied().unwrap_or((0, 0.0));
-    if now.millis - from.1 < 250.0 {
-        (now.done, now.millis)
-    } else {
-        (now.done - from.0.min(now.done), now.millis - from.1)
     }
 }
 
@@ -51,28 +35,6 @@ fn on_tape(plan: &PlanSummary, now: &JobProgress) -> u64 {
     (now.done as f64 / now.total.max(1) as f64 * tape_bytes as f64) as u64
 }
 
-/// Renders progress, rate and remaining time.
-pub fn figures(error_body: &'static str, now: &JobProgress, past: &[(u64, f64)]) -> Html {
-    let percent = fmt::percent(now.done, now.total.max(1));
-    let (bytes, millis) = recent(now, past);
-    let rate = if now.millis < 250.0 { "\u{2026}".to_owned() } else { fmt::rate(bytes, millis) };
-    // Within the first two seconds an estimate is too unstable to show.
-    let left = if now.millis < 2000.0 || bytes == 0 {
-        "\u{2026}".to_owned()
-    } else {
-        fmt::time_left((now.total - now.done.min(now.total)) as f64 * millis / bytes as f64)
-    };
-    html! {
-        <div class="runhead">
-            { figure(error_body, format!("{} of {}", fmt::bytes(now.done), fmt::bytes(now.total))) }
-            { figure("rate", rate) }
-            { figure("left", left) }
-            <span class="grow"></span>
-            { figure("done", format!("{percent} %")) }
-        </div>
-    }
-}
-
 /// Renders a running conversion.
 pub fn running_body(
     actor: &Actor,
@@ -80,29 +42,19 @@ pub fn running_body(
     now: &JobProgress,
     past: &[(u64, f64)],
 ) -> Html {
-    let percent = fmt::percent(now.done, now.total.max(1));
     let cancel = actor.on(move |actor, _: MouseEvent| actor.stop(JobKind::Write));
-    let browse = actor.on(move |actor, _: MouseEvent| actor.show(None));
-    html! {
+    let bar = plan_of(convert).map(|plan| {
+        html! { <TapeView parts={output_parts(plan)} done={Some(on_tape(plan, now))} /> }
+    });
+    let content = html! {
         <>
-            <div class="runbody" id="convert-run">
-                { figures("written", now, past) }
-                <div role="progressbar" aria-label="Writing" aria-valuemin="0" aria-valuemax="100" aria-valuenow={percent.to_string()}>
-                    if let Some(plan) = plan_of(convert) {
-                        <TapeView parts={output_parts(plan)} done={Some(on_tape(plan, now))} />
-                    }
-                </div>
-                if !now.key.is_empty() { <div class="nowkey">{ key(&now.key) }</div> }
-                { chart(past) }
-                <p class="dim">{ "Cancel removes the partial output. You can keep browsing the checkpoint; progress stays in the bar at the bottom." }</p>
-            </div>
-            <footer>
-                <span class="grow dim">{ "Keep this tab open until it is done." }</span>
-                <button class="btn" onclick={browse}>{ "Browse meanwhile" }</button>
-                <button class="btn" id="cancel" onclick={cancel}>{ "Cancel " }{ cap("Esc") }</button>
-            </footer>
+            { progress(Classes::new(), "Writing", Some((now.done, now.total)), bar.unwrap_or_default()) }
+            if !now.key.is_empty() { <div class="nowkey">{ key(&now.key) }</div> }
+            { chart(past) }
+            <p class="dim">{ "Cancel removes the partial output. You can keep browsing the checkpoint; progress stays in the bar at the bottom." }</p>
         </>
-    }
+    };
+    running_sheet(actor, ("convert-run", "written"), (now, past), cancel, content)
 }
 
 /// Renders the rate over time once there are enough points.

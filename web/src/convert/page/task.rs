@@ -23,6 +23,9 @@ impl TaskSlot for ConversionResult {
     fn prepare_end(model: &mut PageModel, error: Option<&ErrorText>) {
         let Some(convert) = &mut model.convert else { return };
         convert.file = None;
+        if error.is_none() && convert.is_running() {
+            convert.cancelled = true;
+        }
         // An error before the start, such as that of a newer plan, is shown too.
         if error.is_some() {
             convert.task.start();

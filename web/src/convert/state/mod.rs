@@ -32,6 +32,8 @@ pub struct Conversion {
     /// The losses that the user acknowledged.
     pub acknowledged: BTreeSet<LossId>,
     pub task: Task<ConversionResult>,
+    /// Whether the user cancelled the last write.
+    pub cancelled: bool,
     /// The written file, if it can be opened again.
     pub file: Option<File>,
     /// The checkpoint to convert.
@@ -61,6 +63,7 @@ impl Conversion {
             planning: true,
             acknowledged: BTreeSet::new(),
             task: Task::Idle,
+            cancelled: false,
             file: None,
             opened: opened.clone(),
             named: false,

@@ -13,6 +13,7 @@ use crate::family::page::guided::GuidedForm;
 use crate::family::page::request::set;
 use crate::family::state::GuidedConfig;
 use crate::page::drop::save_text;
+use crate::page::focus::focus;
 use crate::page::marks::{classes, prose, severity, when};
 use crate::page::model::actor::Actor;
 use crate::state::fmt::plural;
@@ -25,7 +26,16 @@ pub(super) fn config_choice(
     convert: &Conversion,
     reply: &FamilyReply,
 ) -> Html {
-    let chosen_by_user = convert.options.family.config.is_some();
+    let own = convert.options.family.config.as_ref();
+    let filled_in = own.filter(|_| convert.options.family.is_filled_in);
+    let source = match (own, filled_in) {
+        (_, Some(_)) => "filled in by you. The command needs it as a file:",
+        (Some(_), None) => "chosen by you",
+        (None, None) => "next to the checkpoint",
+    };
+    let save = filled_in.cloned().map(|NamedText { name, text }| {
+        Callback::from(move |_: MouseEvent| save_text(&text, &name))
+    });
     let onclick = actor.on(move |actor, _: MouseEvent| set(actor, |request| request.config = None));
     let choose = actor.on(move |actor, text: NamedText| files::config(actor, text));
     html! {
@@ -34,9 +44,10 @@ pub(super) fn config_choice(
                 <span class="mid-ink">{ "No config.json next to the checkpoint." }</span>
             } else {
                 <span class="m">{ &reply.recognised.config }</span>
-                <span class="dim">{ if chosen_by_user { "chosen by you" } else { "next to the checkpoint" } }</span>
+                <span class="dim">{ source }</span>
             }
-            if chosen_by_user { <button class="textlink" id="config-remove" {onclick}>{ "Remove" }</button> }
+            if let Some(save) = save { <button class="textlink" id="config-save" onclick={save}>{ "Save config.json" }</button> }
+            if own.is_some() { <button class="textlink" id="config-remove" {onclick}>{ "Remove" }</button> }
             <Choose id="config-choose" class="btn small" label={if reply.recognised.config.is_empty() { "Choose\u{2026}" } else { "Choose another\u{2026}" }}
                 accept=".json,.yaml,.yml" onfile={choose} />
             <span class="dim">{ "or drop it on this sheet" }</span>
@@ -87,13 +98,38 @@ pub(super) fn side_by_side(configs: &ConfigLines) -> Html {
     }
 }
 
-/// Renders a button to choose a config if the conversion to a family needs one and none was found.
-pub fn missing_config(actor: &Actor, convert: &Conversion) -> Html {
-    let lacks = convert.family.as_ref().is_some_and(|reply| reply.recognised.config.is_empty());
-    if convert.options.family.target.is_none() || !lacks {
+/// Renders buttons to choose or to fill in a config if the conversion to a family needs one and none
+/// was found.
+pub fn missing_config(actor: &Actor, work: &OpenWork, convert: &Conversion) -> Html {
+    if !lacks_config(convert) {
         return html! {};
     }
-
     let onfile = actor.on(move |actor, text: NamedText| files::config(actor, text));
-    html! { <p class="refused"><Choose id="config-missing" class="btn" label="Choose config.json\u{2026}" accept=".json,.yaml,.yml" {onfile} /></p> }
+    html! {
+        <p class="refused presets">
+            { fill_in(work, convert, "btn") }
+            <Choose id="config-missing" class="btn" label="Choose config.json\u{2026}" accept=".json,.yaml,.yml" {onfile} /></p>
+    }
+}
+
+/// Returns whether the conversion to a family needs a config and none was found.
+fn lacks_config(convert: &Conversion) -> bool {
+    let lacks = convert.family.as_ref().is_some_and(|reply| reply.recognised.config.is_empty());
+    convert.options.family.target.is_some() && lacks
+}
+
+/// Renders a button that shows the form for the config; nothing if there is no such form.
+pub fn fill_in(work: &OpenWork, convert: &Conversion, class: &'static str) -> Html {
+    let form = convert.family.as_ref().and_then(|reply| guided(work, reply));
+    if !lacks_config(convert) || form.is_none() {
+        return html! {};
+    }
+    let onclick = Callback::from(|_: MouseEvent| {
+        let document = web_sys::window().and_then(|window| window.document());
+        if let Some(form) = document.and_then(|it| it.get_element_by_id("guided-config")) {
+            form.scroll_into_view();
+            focus("config-num_attention_heads");
+        }
+    });
+    html! { <button {class} data-act="fill-in" {onclick}>{ "Fill it in" }</button> }
 }

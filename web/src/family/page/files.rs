@@ -93,7 +93,7 @@ pub(super) fn recipe(actor: &Actor, text: NamedText) {
 
 /// Uses a config of the user.
 pub(super) fn config(actor: &Actor, text: NamedText) {
-    set(actor, move |request| request.config = Some(text));
+    set(actor, move |request| (request.config, request.is_filled_in) = (Some(text), false));
 }
 
 async fn read(file: &File) -> Option<NamedText> {

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use yew::prelude::*;
 
 use crate::family::message::NamedText;
-use crate::family::page::files;
+use crate::family::page::request::set;
 use crate::family::state::GuidedConfig;
 use crate::page::drop::save_text;
 use crate::page::marks::typed;
@@ -47,7 +47,7 @@ pub(super) fn GuidedForm(props: &GuidedProps) -> Html {
         let made = made.clone();
         actor.on(move |actor, _: MouseEvent| {
             let text = NamedText { name: "config.json".to_owned(), text: made.clone() };
-            files::config(actor, text);
+            set(actor, move |request| (request.config, request.is_filled_in) = (Some(text), true));
         })
     };
     let save = Callback::from(move |_: MouseEvent| save_text(&made, "config.json"));

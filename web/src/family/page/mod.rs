@@ -11,7 +11,7 @@ pub mod table;
 mod target;
 mod verdict;
 
-pub use config::missing_config;
+pub use config::{fill_in, missing_config};
 pub use fields::fields;
 pub use files::{accept_files, use_families};
 pub(crate) use target::choose;

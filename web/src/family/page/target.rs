@@ -4,12 +4,13 @@ use statelens_checkpoint::Grade;
 use yew::prelude::*;
 
 use crate::convert::state::Conversion;
-use crate::family::message::{FormatChoice, NamedText, RecognisedModel};
+use crate::family::message::{NamedText, RecognisedModel};
 use crate::family::page::files::Choose;
 use crate::family::page::request::set;
+use crate::page::choice::choice;
 use crate::page::controls::change;
 use crate::page::error::kind_word;
-use crate::page::marks::{self, classes, one_of, prose, severity, tick_icon, when};
+use crate::page::marks::{self, classes, prose, severity, tick_icon, when};
 use crate::page::model::actor::Actor;
 use crate::protocol::error::{ErrorKind, ErrorText};
 
@@ -30,12 +31,9 @@ pub fn targets(actor: &Actor, convert: &Conversion) -> Html {
     let chosen = convert.options.family.target.as_deref();
     let first = recognised.targets.len().min(BUTTONS);
     let (buttons, others) = recognised.targets.split_at(first);
-    let button = |target: &FormatChoice| {
-        let on = chosen == Some(&*target.id);
-        let id = target.id.clone();
-        let onclick = actor.on(move |actor, _: MouseEvent| choose(actor, Some(id.clone())));
-        one_of("radio", on, &target.name, onclick)
-    };
+    let buttons: Vec<_> = buttons.iter().map(|target| (target.id.clone(), &*target.name)).collect();
+    let onclick = actor.on(|actor, id: String| choose(actor, Some(id)));
+    let button = choice(false, "", &buttons, chosen.map(str::to_owned), onclick);
     let onchange = actor.on(move |actor, event: Event| {
         if let Some(id) = marks::chosen(&event).filter(|id| !id.is_empty()) {
             choose(actor, Some(id));
@@ -45,7 +43,7 @@ pub fn targets(actor: &Actor, convert: &Conversion) -> Html {
     let all = others.iter().map(|target| (&*target.id, &*target.name)).collect();
     html! {
         <div class="famtargets">
-            <span class="seg">{ for buttons.iter().map(button) }</span>
+            { button }
             if !others.is_empty() {
                 { list("", "Another release", "family-release", "another release", all, chosen, onchange) }
             }

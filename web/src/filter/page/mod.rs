@@ -45,7 +45,7 @@ pub fn FilterMenu(props: &MenuProps) -> Html {
         });
         let count = match example.count {
             Some(count) => fmt::plural(count as u64, "key"),
-            None if example.of_values => "after Scan values".to_owned(),
+            None if example.of_values => "after Read values".to_owned(),
             None => String::new(),
         };
         let (on, off) = (props.at == Some(at), !example.is_usable());

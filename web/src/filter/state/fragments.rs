@@ -1,6 +1,7 @@
 //! Words that match by the beginnings of the parts of a key: `l3 up` for `layers.3.mlp.up_proj`.
 
-/// The fragments of a word, in order: letters that a part of the key begins with, and whole numbers.
+/// The fragments of a word, in order: letters that a part of the key begins with, alone or with the
+/// next parts of letters (`qproj` for `q_proj`), and whole numbers.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Fragments(Vec<String>);
 
@@ -13,16 +14,31 @@ impl Fragments {
     /// Returns whether the key has parts that begin with the fragments, in order.
     pub(super) fn match_key(&self, key: &str) -> bool {
         let key = key.to_lowercase();
-        let mut parts = parts(&key);
+        let parts: Vec<&str> = parts(&key).collect();
+        let mut rest = &parts[..];
         !self.0.is_empty()
             && self.0.iter().all(|fragment| {
-                let number = fragment.starts_with(|c: char| c.is_ascii_digit());
-                parts.any(|part| match number {
-                    true => part == fragment,
-                    false => part.starts_with(fragment.as_str()),
-                })
+                let found = (0..rest.len()).find_map(|at| Some(at + begun(&rest[at..], fragment)?));
+                rest = found.map_or(&[], |end| &rest[end..]);
+                found.is_some()
             })
     }
+}
+
+/// Returns how many parts begin with a fragment, taken together; `None` if they don't.
+fn begun(parts: &[&str], fragment: &str) -> Option<usize> {
+    let number = |text: &str| text.starts_with(|c: char| c.is_ascii_digit());
+    if number(fragment) {
+        return (parts.first() == Some(&fragment)).then_some(1);
+    }
+    let mut rest = fragment;
+    for (at, part) in parts.iter().enumerate() {
+        if part.starts_with(rest) {
+            return Some(at + 1);
+        }
+        rest = rest.strip_prefix(part).filter(|_| !number(part))?;
+    }
+    None
 }
 
 /// Splits a text into runs of letters and runs of digits.
@@ -49,7 +65,11 @@ mod tests {
             ("l3", true),
             ("L3UP", true),
             ("l3.up", true),
-            ("lay3upproj", false),
+            ("upproj", true),
+            ("l3upproj", true),
+            ("lay3upproj", true),
+            ("uproj", false),
+            ("mlpup", true),
             ("up_pr", true),
             ("3", true),
             ("l33", false),

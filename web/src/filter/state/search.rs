@@ -1,6 +1,7 @@
 //! Filters all rows: words in all keys at once, regular expressions in batches.
 
 use memchr::memmem::Finder;
+use statelens_checkpoint::slices::{ITEMS, pause};
 
 use crate::filter::state::{Filter, Word, is_whole};
 use crate::rows::Row;
@@ -23,11 +24,14 @@ pub struct SearchText {
 }
 
 impl SearchText {
-    /// Concatenates the keys of the rows.
-    pub fn new(rows: &[Row]) -> Self {
+    /// Concatenates the keys of the rows, with pauses.
+    pub async fn new(rows: &[Row]) -> Self {
         let mut text = String::with_capacity(rows.iter().map(|row| row.key.len() + 1).sum());
         let mut ends = Vec::with_capacity(rows.len());
-        for row in rows {
+        for (at, row) in rows.iter().enumerate() {
+            if at % (8 * ITEMS) == 8 * ITEMS - 1 {
+                pause().await;
+            }
             if row.key.is_ascii() {
                 let start = text.len();
                 text.push_str(&row.key);
@@ -157,12 +161,14 @@ impl Search {
 
 #[cfg(test)]
 mod tests {
+    use statelens_checkpoint::slices::finish;
+
     use super::*;
     use crate::state::sample::{gpt, value};
 
     fn found(rows: &[Row], text: &str) -> (Vec<u32>, usize) {
         let filter = Filter::parse(text).expect("a filter");
-        let mut search = Search::new(filter, &SearchText::new(rows));
+        let mut search = Search::new(filter, &finish(SearchText::new(rows)));
         let mut pieces = 1;
         while !search.run_batch(rows, &Weights::default()) {
             pieces += 1;
@@ -210,8 +216,8 @@ mod tests {
         let (found_so, pieces) = found(&rows, "/[.]fc[.]/");
         assert!(pieces > 5, "{pieces}");
         assert_eq!((found_so, 1), found(&rows, ".fc."));
-        let mut search =
-            Search::new(Filter::parse("/[.]fc[.]/").expect("a filter"), &SearchText::new(&rows));
+        let keys = finish(SearchText::new(&rows));
+        let mut search = Search::new(Filter::parse("/[.]fc[.]/").expect("a filter"), &keys);
         assert_eq!(search.first(), None);
         assert!(!search.run_batch(&rows, &Weights::default()));
         let first = search.first().expect("enough to look at");

@@ -14,6 +14,7 @@ use crate::inspector::message::{FormattedValues, RowDetails, TensorLine};
 use crate::inspector::page::code::CodeSection;
 use crate::model_description::message::ModelDescription;
 use crate::page::chart::ChartView;
+use crate::page::error::short_error;
 use crate::page::hooks::use_size;
 use crate::page::marks::{
     Copy, breakable, close_icon, contents_text, copy, cut_text, dtype, value_kind, when,
@@ -186,7 +187,7 @@ fn leaf(props: &InspectorProps, actor: &Actor, id: u32, width: f64) -> Html {
                 </section>
             }
             if let Some(details) = inspected.and_then(|inspected| inspected.quantised.as_ref()) {
-                { quantised::page::section(actor, work, details) }
+                { quantised::page::section(actor, work, &row.key, details) }
             }
             if let Some(inspected) = inspected.filter(|inspected| inspected.pieces.is_some()) {
                 <PiecesSection key={id} row={row.clone()} inspected={inspected.clone()} places={work.places.clone()} values_panel={props.values_panel.clone()} />
@@ -328,7 +329,7 @@ fn value_section(
     let texts = match &values.values {
         Ok(texts) => texts,
         Err(error) => {
-            return html! { <section><div class="hd"><h3>{ "Values" }</h3></div>{ show_as }<p class="w-warn">{ &error.title }</p><p class="dim">{ &error.text }</p></section> };
+            return html! { <section><div class="hd"><h3>{ "Values" }</h3></div>{ show_as }{ short_error(error) }</section> };
         }
     };
     if texts.is_empty() {
@@ -423,7 +424,7 @@ fn value_bar(
             </span>
             <span class="valueplace">
                 if let Some(bits) = values.bits.get(at) { <span class="m dim" title="Bits, the highest first">{ format!("0x{bits}") }</span> }
-                if let Some(byte) = byte { <span class="m dim" title="Its place in the file">{ format!("byte {}", fmt::exact(byte)) }</span> }
+                if let Some(byte) = byte { <span class="m dim" title="Its place in the file">{ fmt::in_file(byte) }</span> }
                 { along(actor, row, id, &index) }
             </span>
         </div>
@@ -461,7 +462,7 @@ fn line_plot(actor: &Actor, row: &Row, line: &TensorLine) -> Html {
     let close = actor.on(move |actor, _: MouseEvent| actor.values_panel(|panel| panel.line = None));
     let title = format!("[{}]", line.slice);
     let body = match &line.points {
-        Err(error) => html! { <p class="w-warn">{ &error.title }</p> },
+        Err(error) => short_error(error),
         Ok(points) => {
             let of = |name: &str, value: fn(&(u64, f64, f64)) -> f64| Series {
                 name: name.into(),
@@ -516,7 +517,8 @@ fn grid(
         <table class="vals"><tbody>
             { for cells.chunks(per_line).enumerate().map(|(line, chunk)| html! {
                 <tr>
-                    <th scope="row">{ index(start + (line * per_line) as u64) }</th>
+                    // A scalar has no index.
+                    if !row.shape.is_empty() { <th scope="row">{ index(start + (line * per_line) as u64) }</th> }
                     { for chunk.iter().enumerate().map(|(at, cell)| {
                         let number = places.place(start + (line * per_line + at) as u64);
                         let on = selected == Some(number);

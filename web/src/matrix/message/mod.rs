@@ -83,6 +83,9 @@ pub struct Cells {
     pub bits: Vec<String>,
     /// Bytes per element.
     pub size: u64,
+    /// The byte of the file at which the tensor begins, if its elements are stored one after the
+    /// other.
+    pub first: Option<u64>,
     /// Milliseconds spent reading.
     pub millis: f64,
 }

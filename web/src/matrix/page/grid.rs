@@ -208,10 +208,14 @@ fn selected_value(matrix: &MatrixState, place: RowColumn, bytes: u64) -> Html {
     let index = fmt::shape(&matrix.index(place));
     let Some((cells, at)) = matrix.cell(place) else { return html! { { index } } };
     let byte = matrix.number(place).saturating_mul(cells.size);
+    let byte = match cells.first {
+        Some(first) => fmt::in_file(first.saturating_add(byte)),
+        None => format!("byte {} of {} in the tensor", fmt::exact(byte), fmt::exact(bytes)),
+    };
     html! {
         <>
             { index }{ " " }<b>{ fmt::minus(&cells.texts[at]) }</b>
-            <span class="dim">{ format!(" bits {} \u{b7} byte {} of {}", cells.bits[at], fmt::exact(byte), fmt::exact(bytes)) }</span>
+            <span class="dim">{ format!(" bits {} \u{b7} {byte}", cells.bits[at]) }</span>
         </>
     }
 }

@@ -283,7 +283,7 @@ pub(super) fn legend(colours: &Colours) -> Html {
     };
     html! {
         <div class="legend">
-            <div class="ramp" {style} aria-hidden="true"></div>
+            <div class="gradient" {style} aria-hidden="true"></div>
             <div class="ends m"><span>{ low }</span><span>{ middle }</span><span>{ most }</span></div>
         </div>
     }

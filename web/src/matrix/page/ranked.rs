@@ -6,8 +6,10 @@ use yew::prelude::*;
 use super::canvas::{Canvas, ColouredCells};
 use crate::matrix::message::ranked::{NormRanking, RankedRequest};
 use crate::matrix::state::MatrixState;
-use crate::page::marks::one_of;
+use crate::page::choice::choice;
+use crate::page::error::short_error;
 use crate::page::model::actor::Actor;
+use crate::page::running::{percent, running_line};
 use crate::protocol::job::JobKind;
 use crate::protocol::task::TaskRequest;
 use crate::state::fmt;
@@ -37,22 +39,12 @@ pub(super) fn has_kernels(matrix: &MatrixState) -> bool {
 
 fn progress(actor: &Actor, matrix: &MatrixState) -> Html {
     let Some(now) = matrix.ranked.now() else { return html! {} };
-
     let stop = actor.on(move |actor, _: MouseEvent| {
         actor.stop(JobKind::Rank);
         actor.matrix(|it| it.ranked.stop());
     });
-    let percent = fmt::percent(now.done, now.total.max(1));
-    html! { <span class="going" role="status"><span class="m dim">{ format!("{percent} %") }</span><button class="textlink" onclick={stop}>{ "Stop" }</button></span> }
-}
-
-fn error(matrix: &MatrixState) -> Html {
-    match matrix.ranked.error() {
-        Some(error) => {
-            html! { <p class="w-warn" role="alert">{ format!("{} {}", error.title, error.text) }</p> }
-        }
-        None => html! {},
-    }
+    let bar = Some(("Ranking by norm", (now.done, now.total)));
+    running_line("rank-stop", bar, format!("{} %", percent(now)), stop)
 }
 
 /// Renders the rows ranked by norm, beside the heatmap.
@@ -67,7 +59,7 @@ pub(super) fn rows(actor: &Actor, matrix: &MatrixState, bytes: u64) -> Html {
     let found = matrix.ranked.result().filter(|ranked| !ranked.kernels);
     html! {
         <section id="ranked"><div class="hd"><h3>{ "Rows by norm" }</h3>{ progress(actor, matrix) }</div>
-            { error(matrix) }
+            { matrix.ranked.error().map(|error| short_error(error)) }
             if let Some(found) = found {
                 { table(actor, matrix, found) }
             } else if !matrix.ranked.is_running() {
@@ -112,6 +104,10 @@ pub(super) fn tiles(actor: &Actor, matrix: &MatrixState, dark: bool) -> Html {
         actor.on(move |actor, _: MouseEvent| actor.rank(&matrix, true, from, in_order))
     };
     let in_order = found.is_some_and(|found| found.in_order);
+    let order = {
+        let matrix = matrix.clone();
+        actor.on(move |actor, in_order: bool| actor.rank(&matrix, true, 0, in_order))
+    };
     let shape = &matrix.view.shape;
     let leading = &shape[..shape.len() - 2];
     let all: u64 = leading.iter().product();
@@ -121,10 +117,9 @@ pub(super) fn tiles(actor: &Actor, matrix: &MatrixState, dark: bool) -> Html {
                 <span class="lab">{ format!("{} of {} \u{d7} {}", fmt::exact(all), matrix.size.0, matrix.size.1) }</span>
                 { progress(actor, matrix) }<span class="grow"></span>
                 if found.is_some() {
-                    <span class="seg small" role="radiogroup" aria-label="Order">
-                        { one_of("radio", !in_order, "largest norm first", request(0, false)) }{ one_of("radio", in_order, "in order", request(0, true)) }</span>
+                    { choice(true, "Order", &[(false, "largest norm first"), (true, "in order")], in_order, order) }
                 }</div>
-            { error(matrix) }
+            { matrix.ranked.error().map(|error| short_error(error)) }
             if let Some(found) = found {
                 <ul class="tiles">{ for drawn(actor, matrix, found, dark) }</ul>
                 <div class="pager"><span class="step">

@@ -14,9 +14,11 @@ use crate::export::page::sliced_key;
 use crate::inspector::message::RowDetails;
 use crate::matrix::message::ExportedFile;
 use crate::matrix::state::{ByIdentity, MatrixState};
+use crate::page::error::short_error;
 use crate::page::hooks::{has_touch, use_media};
-use crate::page::marks::{Copy, cap, dtype, logo, progress_bar, wrapped_key};
+use crate::page::marks::{Copy, cap, dtype, logo, wrapped_key};
 use crate::page::model::actor::Actor;
+use crate::page::running::{bytes_done, running_line};
 use crate::protocol::job::JobKind;
 use crate::state::fmt;
 use crate::state::task::Task;
@@ -78,9 +80,7 @@ pub fn MatrixScreen(props: &MatrixScreenProps) -> Html {
                         { progress(&actor, matrix) }
                         <span class="grow"></span>
                         if let Some(colours) = &*colours { { legend(colours) } }</div>
-                    if let Some(error) = matrix.error() {
-                        <p class="w-warn">{ &error.title }</p><p class="dim">{ &error.text }</p>
-                    }
+                    { matrix.error().map(|error| short_error(error)) }
                     if let (Some(map), Some(colours)) = (&*map, &*colours) {
                         <Heatmap matrix={matrix.clone()} map={map.clone()} colours={colours.clone()} />
                     } else if matrix.error().is_none() {
@@ -140,17 +140,11 @@ fn progress(actor: &Actor, matrix: &MatrixState) -> Html {
     if matrix.error().is_some() || total == 0 || !running && done >= total {
         return html! {};
     }
-    let progress = format!("{} of {}", fmt::bytes(done), fmt::bytes(total));
+    let progress = bytes_done(done, total);
     if !running {
         return html! { <span class="m dim" id="matrix-stopped">{ format!("stopped after {progress}") }</span> };
     }
 
     let onclick = actor.on(move |actor, _: MouseEvent| actor.stop(JobKind::Overview));
-    html! {
-        <span class="going" id="matrix-reading">
-            { progress_bar(false, "Reading the whole tensor", matrix.read) }
-            <span class="m dim">{ progress }</span>
-            <button class="textlink" id="matrix-stop" {onclick}>{ "Stop" }</button>
-        </span>
-    }
+    running_line("matrix-stop", Some(("Reading the whole tensor", matrix.read)), progress, onclick)
 }

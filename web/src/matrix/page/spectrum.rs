@@ -8,9 +8,11 @@ use crate::convert::state::naming::key_name;
 use crate::matrix::message::singular::{SingularOffer, SingularReport, SingularRequest};
 use crate::matrix::state::MatrixState;
 use crate::page::drop::save_text;
+use crate::page::error::short_error;
 use crate::page::model::actor::Actor;
+use crate::page::running::{percent, running_line};
 use crate::protocol::job::JobKind;
-use crate::protocol::task::{JobProgress, TaskRequest};
+use crate::protocol::task::TaskRequest;
 use crate::state::fmt;
 use crate::state::task::Task;
 
@@ -29,7 +31,7 @@ pub(super) fn section(actor: &Actor, matrix: &MatrixState, title: &AttrValue) ->
     if singular.offers.is_empty() {
         return html! {};
     }
-    let part = singular.task.now().map(JobProgress::percent);
+    let now = singular.task.now();
     let stop = actor.on(move |actor, _: MouseEvent| {
         actor.stop(JobKind::Singular);
         actor.matrix(|it| it.singular.task.stop());
@@ -40,17 +42,12 @@ pub(super) fn section(actor: &Actor, matrix: &MatrixState, title: &AttrValue) ->
     };
     html! {
         <section id="singular" class="singular"><div class="hd"><h3>{ "Singular values" }</h3>
-            if let Some(part) = part {
-                <span class="going"><span class="m dim">{ format!("{:.0} %", part.min(99.0)) }</span>
-                    <button class="textlink" id="singular-stop" onclick={stop}>{ "Stop" }</button></span>
+            if let Some(now) = now {
+                { running_line("singular-stop", Some(("Finding singular values", (now.done, now.total))), format!("{} %", percent(now)), stop) }
             }</div>
-            if let Some(part) = part {
-                <div class="prog thin" role="progressbar" aria-label="Finding singular values" aria-valuemin="0" aria-valuemax="100"
-                    aria-valuenow={format!("{part:.0}")}><i style={format!("--w:{part:.1}%")}></i></div>
-            }
-            if let Some(error) = singular.task.error() { <p class="w-warn" role="alert">{ &error.title }</p><p class="dim">{ &error.text }</p> }
+            { singular.task.error().map(|error| short_error(error)) }
             if let Some(found) = singular.task.result() { { result(found, title) } }
-            if part.is_none() { { for singular.offers.iter().map(|offer| html! {
+            if now.is_none() { { for singular.offers.iter().map(|offer| html! {
                 <p><button class="btn" onclick={request(offer.all)} id={if offer.all { "singular-all" } else { "singular-largest" }}>{ label(offer) }</button>
                     <span class="lab">{ offer.text.clone() }</span></p>
             }) } }

@@ -18,7 +18,7 @@ use crate::worker::job::Job;
 use crate::worker::opened::OpenCheckpoint;
 use crate::worker::port::now;
 use crate::worker::reading::{YieldTimer, drive};
-use crate::worker::selection::tensor;
+use crate::worker::selection::{numbers_of, stored_at, tensor};
 use crate::worker::session::SharedSession;
 use crate::worker::task::Task;
 
@@ -140,7 +140,11 @@ fn cells(open: &OpenCheckpoint, selection: &MatrixSelection, window: [u64; 4]) -
         rows.min(matrix.rows().saturating_sub(top)),
         columns.min(matrix.columns.saturating_sub(left)),
     );
-    let mut cells = Cells { window: [top, left, rows, columns], size, ..Cells::default() };
+    // A slice that is copied has lost its place; the whole tensor has it.
+    let whole = numbers_of(open, selection.row)?;
+    let first = stored_at(&whole).map(|(first, _)| first);
+    let window = [top, left, rows, columns];
+    let mut cells = Cells { window, size, first, ..Cells::default() };
     let place = |row: u64| {
         let start = (row * matrix.columns + left).min(matrix.len);
         start..(start + columns).min(matrix.len)

@@ -11,7 +11,6 @@ use yew::prelude::*;
 
 use crate::open::message::FetchConsent;
 use crate::open::page::pasted::{PastedText, command};
-use crate::open::page::start_list::served;
 use crate::page::fetch_limit::CAPS;
 use crate::page::hooks::{use_focus_trap, use_window_event};
 use crate::page::marks::{Copy, close_icon, severity, typed};
@@ -43,7 +42,7 @@ impl Actor {
         }
         let url = absolute(text);
         let here = origin();
-        if Address::parse(&url).is_ok_and(|address| address.is_of(&here)) {
+        if Address::parse_prefix(&url).is_ok_and(|address| address.is_of(&here)) {
             // The command serves files of this computer, so there is no need to limit the transfer.
             let cap = if served().is_some() { CAPS[2].0 } else { CAPS[0].0 };
             self.open_address(&url, FetchConsent { cap, ..FetchConsent::default() });
@@ -123,7 +122,22 @@ fn origin() -> String {
     web_sys::window().and_then(|window| window.location().origin().ok()).unwrap_or_default()
 }
 
-fn absolute(text: &str) -> String {
+/// Returns the path, in the folder that the command serves, of the file at an address; `None` if it
+/// is not a file of that folder.
+pub(crate) fn served_path(address: &str) -> Option<String> {
+    let path = address.strip_prefix(&absolute(&served()?))?;
+    js_sys::decode_uri_component(path).ok().map(String::from)
+}
+
+/// Returns the base URL of the files that the serving command offers; `None` on any other host.
+pub(crate) fn served() -> Option<AttrValue> {
+    let document = web_sys::window()?.document()?;
+    let mark = document.query_selector("meta[name=files]").ok()??;
+    mark.get_attribute("content").map(AttrValue::from)
+}
+
+/// Returns an address as an absolute one: it may be relative to the page.
+pub(crate) fn absolute(text: &str) -> String {
     let text = text.trim();
     let base = web_sys::window().and_then(|window| window.location().href().ok());
     let url = base.and_then(|base| web_sys::Url::new_with_base(text, &base).ok());
@@ -243,7 +257,7 @@ fn parse_address(text: &str) -> Result<FetchedServer, String> {
         let (url, host) = (location.map_err(failed)?.to_string(), endpoint.host().to_owned());
         return Ok(FetchedServer { url, host, is_hub: true, is_open_road: false });
     }
-    let address = Address::parse(text).map_err(failed)?;
+    let address = Address::parse_prefix(text).map_err(failed)?;
     if address.is_open_road() && origin().starts_with("https:") {
         return Err("Browsers block http requests from https pages. Use the https URL of the file, or the command.".into());
     }

@@ -62,7 +62,8 @@ fn file(path: &str, bytes: &[u8]) -> Option<DroppedFile> {
     let name = path.rsplit('/').next().unwrap_or(path);
     let parts = Array::of1(&Uint8Array::from(bytes).into());
     let file = File::new_with_u8_array_sequence(&parts, name).ok()?;
-    Some(DroppedFile { name: FileName { path: path.to_owned(), size: bytes.len() as u64 }, file })
+    let name = FileName { path: path.to_owned(), size: bytes.len() as u64 };
+    Some(DroppedFile { name, file, address: None })
 }
 
 /// Returns a small model as safetensors. The weights of the `trained` layers are those of a step, the

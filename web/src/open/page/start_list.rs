@@ -9,11 +9,16 @@ use web_sys::{Event, HtmlInputElement};
 use yew::prelude::*;
 
 use crate::messages::get;
+use crate::open::message::FileName;
+use crate::open::page::address::{absolute, served};
 use crate::open::page::made_examples::{self, MADE};
+use crate::page::drop::DroppedFile;
+use crate::page::drop_target::open_files;
 use crate::page::hooks::use_window_event;
 use crate::page::model::actor::Actor;
 use crate::page::stored_files::{call, dropped, global, remembers, settled};
 use crate::protocol::error::{ErrorKind, ErrorText};
+use crate::run_folder;
 use crate::state::fmt;
 
 /// Bundled examples: files written by the real libraries, and one that attacks its reader.
@@ -27,6 +32,8 @@ const EXAMPLES: [(&str, &str, &str); 3] = [
 struct ServedFolder {
     folder: String,
     checkpoints: Vec<ServedCheckpoint>,
+    /// All files, if the folder holds a run.
+    run: Option<Vec<DroppedFile>>,
 }
 
 struct ServedCheckpoint {
@@ -51,13 +58,6 @@ pub fn start_list() -> Html {
         Some(base) => html! { <Served {base} /> },
         None => html! { <RecentOrExamples /> },
     }
-}
-
-/// Returns the base URL of the files that the serving command offers; `None` on any other host.
-pub fn served() -> Option<AttrValue> {
-    let document = web_sys::window()?.document()?;
-    let mark = document.query_selector("meta[name=files]").ok()??;
-    mark.get_attribute("content").map(AttrValue::from)
 }
 
 #[derive(Properties, PartialEq)]
@@ -87,6 +87,9 @@ fn Served(props: &ServedProps) -> Html {
             <>
                 <div class="lab exhead">{ format!("In {}", listing.folder) }</div>
                 <div class="exs">
+                if let Some(files) = listing.run.clone() {
+                    { row(&listing.folder, "The checkpoints of a run", "run", actor.on(move |actor, _| open_files(actor, files.clone()))) }
+                }
                 { for listing.checkpoints.iter().map(|found| {
                     let about = match found.files {
                         1 => String::new(),
@@ -133,7 +136,6 @@ fn RecentOrExamples() -> Html {
                     row(name, about, size, actor.on(move |actor, _| made_examples::open(actor, example)))
                 }) }
                 { for EXAMPLES.iter().map(|&(name, about, size)| {
-
                     row(name, about, size, actor.on(move |actor, _| actor.open_example(name)))
                 }) }
             </>
@@ -229,7 +231,18 @@ async fn listed(base: &str) -> Result<ServedFolder, String> {
     statelens_checkpoint::order::by(&mut checkpoints, |one: &ServedCheckpoint, other| {
         natural_order(one.main.as_bytes(), other.main.as_bytes())
     });
-    Ok(ServedFolder { folder: text(&json, "folder"), checkpoints })
+    let folder = text(&json, "folder");
+    let file = |found: JsValue| {
+        let path = text(&found, "path");
+        let address = absolute(&address(base, &path)).into();
+        let size = get(&found, "bytes").as_f64().unwrap_or_default() as u64;
+        let name = FileName { path: format!("{folder}/{path}"), size };
+        DroppedFile::served(name, address, get(&found, "modified").as_f64().unwrap_or_default())
+    };
+    let files: Vec<DroppedFile> = list(&json, "files").iter().filter_map(file).collect();
+    let names: Vec<FileName> = files.iter().map(|file| file.name.clone()).collect();
+    let run = run_folder::state::find(&names).map(|_| files);
+    Ok(ServedFolder { folder, checkpoints, run })
 }
 
 /// Returns an array property of a JS object; empty if it does not have one.

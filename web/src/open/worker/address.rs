@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use statelens_checkpoint::{Checkpoint, Error, FileSet, Limits, ReadAt, Result, listed};
 use statelens_compare::runs::weights_of;
+use statelens_formats::cerebras::s3::{self, METADATA};
 use statelens_formats::is_named_as_weights;
 use statelens_formats::sets::sort_by_name;
 use statelens_remote::hub::{Endpoint, HubListing, HubLocation, HubToken};
@@ -56,7 +57,7 @@ pub(crate) async fn open(
     job: &Job,
 ) -> Result<RemoteCheckpoint> {
     let Some(repository) = HubRepository::find(url, token, job).await? else {
-        let address = Address::parse(url)?;
+        let address = Address::parse_prefix(url)?;
         let server = Rc::new(RemoteServer::of(&address, agreed.follow, None));
         let found = open_set(address, &server, agreed, None, job).await;
         server.report_fetched(job);
@@ -72,6 +73,9 @@ pub(crate) async fn open(
     let found = open_set(address, &server, agreed, config, job).await;
     server.report_fetched(job);
     let mut found = found.map_err(|error| error.in_file(location.to_string()))?;
+    let listed = |name: &str| listing.file(&format!("{folder}{name}"))?.sha256.clone();
+    let hashes = found.files.iter().map(|(_, file)| listed(&file.name)).collect();
+    found.sources = found.sources.with_listed_hashes(hashes);
     found.checkpoint.format.facts.extend([
         (FACTS[0].to_owned(), repository.id().to_owned()),
         (FACTS[1].to_owned(), location.revision().to_owned()),
@@ -106,7 +110,8 @@ impl HubRepository {
         let mut files = FileSet::default();
         for (name, file) in self.listing.below(folder) {
             let address = self.address(&file.path)?;
-            let source = listed_file(address, file.size, self.access.clone(), follow, job);
+            let access = Some(self.access.clone());
+            let source = listed_file(address, file.size, access, follow, job);
             files.push_remote(name, source, None);
         }
         Ok((files, Some(only).filter(|only| !only.is_empty())))
@@ -134,7 +139,8 @@ impl HubRepository {
         let mut files = FileSet::default();
         for (name, file) in self.listing.below(folder) {
             if name.matches('/').count() <= MAX_DEPTH {
-                files.push(name, Arc::new(UnreadFile(file.size)));
+                let unread = Error::io("this file was not fetched");
+                files.push(name, Arc::new(UnreadFile(file.size, unread)));
             }
         }
         let found = sort_by_name(&files, &is_named_as_weights);
@@ -166,9 +172,9 @@ impl HubRepository {
     }
 }
 
-/// A file of which only the length is known.
+/// A file of which only the length is known, and why it can't be read.
 #[derive(Debug)]
-struct UnreadFile(u64);
+struct UnreadFile(u64, Error);
 
 impl ReadAt for UnreadFile {
     fn len(&self) -> u64 {
@@ -176,8 +182,14 @@ impl ReadAt for UnreadFile {
     }
 
     fn read_at(&self, _: u64, _: &mut [u8]) -> Result<()> {
-        Err(Error::io("this file was not fetched"))
+        Err(self.1.clone())
     }
+}
+
+/// Returns the error for an object whose key has a segment that browsers resolve.
+fn dots() -> Error {
+    Error::unsupported("browsers can\u{2019}t request keys with a segment `.` or `..`")
+        .advice("Open the checkpoint with the command, by its address s3://…")
 }
 
 /// Opens the file at an address, with the files that it refers to, and one more that is there.
@@ -190,9 +202,29 @@ async fn open_set(
 ) -> Result<RemoteCheckpoint> {
     let first_request = |address| first_request(address, server, job, agreed.follow);
     let limits = Limits::times(agreed.times);
-    let name = address.name();
-    let named = |error: Error| error.in_file(name.as_str());
-    let main = first_request(address.clone()).await.and_then(|found| found).map_err(named)?;
+    let is_prefix = address.is_prefix();
+    let not_a_file = address.not_a_file();
+    let address = address.without_slash();
+    let mut name = address.name();
+    let mut main = match is_prefix {
+        true => Ok(Err(not_a_file)),
+        false => first_request(address.clone()).await,
+    };
+    // The prefix of a Cerebras checkpoint is not a file, and its `__METADATA__` names the objects. The
+    // library distinguishes `key/` from `key`; most tools do not.
+    let prefixes = if is_prefix { &["//", "/"][..] } else { &["/"] };
+    if matches!(main, Ok(Err(_))) && s3::may_be_prefix(&name) {
+        for slashes in prefixes {
+            let metadata = format!("{name}{slashes}{METADATA}");
+            if let Some(inside) = address.object(&metadata)
+                && let found @ Ok(Ok(_)) = first_request(inside).await
+            {
+                (name, main) = (metadata, found);
+                break;
+            }
+        }
+    }
+    let main = main.and_then(|found| found).map_err(|error| error.in_file(name.as_str()))?;
     let mut files = FileSet::default().noting_missed();
     let mut parts = Vec::new();
     let mut push = |files: &mut FileSet, name: &str, (bytes, file): FirstResponse| {
@@ -200,6 +232,22 @@ async fn open_set(
         parts.push(file);
     };
     push(&mut files, &name, main);
+    if let Some(top) = name.strip_suffix(METADATA) {
+        let main = files.main()?;
+        let metadata = files.read_vec(main, 0, files.len(main))?;
+        // Objects of unknown length are requested when opening the checkpoint looks for them.
+        for (object, len) in s3::objects(&metadata, None).unwrap_or_default() {
+            let object = format!("{top}{object}");
+            let Some(len) = len else { continue };
+            match address.object(&object) {
+                Some(address) => {
+                    let source = listed_file(address, len, None, agreed.follow, job);
+                    push(&mut files, &object, (source.clone(), Some(source)));
+                }
+                None => push(&mut files, &object, (Arc::new(UnreadFile(len, dots())), None)),
+            }
+        }
+    }
     if let Some((name, address)) = more.and_then(|name| Some((name, address.sibling(name)?))) {
         let found = first_request(address).await.map_err(|error| error.in_file(name))?;
         found.into_iter().for_each(|source| push(&mut files, name, source));
@@ -210,7 +258,12 @@ async fn open_set(
         let mut open_progress = OpenProgress::new(job, None);
         let opened = statelens_formats::open(files.clone(), &limits, &mut open_progress);
         let before = files.count();
-        for some in wanted.next(&files, |name| address.sibling(name)).chunks(PARALLEL_REQUESTS) {
+        // Only the keys of objects may have empty segments.
+        let near = |file: &str| match name.ends_with(METADATA) {
+            true => address.object(file),
+            false => address.sibling(file),
+        };
+        for some in wanted.next(&files, near).chunks(PARALLEL_REQUESTS) {
             job.check()?;
             let requests: Vec<_> =
                 some.iter().map(|(_, address)| first_request(address.clone())).collect();

@@ -20,11 +20,14 @@ use statelens_formats::archives::{self, ARCHIVE};
 use statelens_recipes::adapter;
 use statelens_recipes::conversion::OPTIMIZER_FILE;
 
+use web_sys::File;
+
 use crate::open::message::{
     FetchConsent, FileName, FoundCheckpoint, OpenedCheckpoint, StoredMember,
 };
 use crate::open::worker::progress::OpenProgress;
 use crate::protocol::FromWorker;
+use crate::protocol::assist::AssistedSide;
 use crate::protocol::error::ErrorText;
 use crate::read_as::message::ReadAs;
 use crate::read_as::worker::typed;
@@ -111,6 +114,30 @@ pub fn open(
     )))
 }
 
+/// Opens files as another worker has opened them before.
+///
+/// # Errors
+/// If they were changed since.
+pub(crate) fn reopen(
+    side: &AssistedSide,
+    files: Vec<File>,
+) -> statelens_checkpoint::Result<OpenCheckpoint> {
+    let sources = Rc::new(Sources::from_disk(files));
+    let files = sources.set(&side.files).opened_at(FileId(side.main));
+    let limits = Limits::times(side.times);
+    let checkpoint = statelens_formats::open(files, &limits, &mut Unwatched)?;
+    let checkpoint = typed(checkpoint, side.read_as)?;
+    let (shown, leaves) = (quantised::worker::shown_weights(&checkpoint), checkpoint.leaves());
+    let open = OpenCheckpoint::new(Arc::new(checkpoint), leaves.into(), sources, limits);
+    Ok(match shown {
+        Some(shown) => {
+            let leaves = shown.0.leaves().into();
+            open.with_weights(shown, leaves)
+        }
+        None => open,
+    })
+}
+
 /// Opens the file at an address; see [`address::open`].
 ///
 /// # Errors
@@ -192,6 +219,10 @@ fn finished(
     }
     opened.quantised +=
         checkpoint.tensors().iter().filter(|tensor| is_blocks(tensor)).count() as u64;
+    let decoded = |tensor: &&Tensor| {
+        matches!(tensor.dtype, DType::Blocks(_)) && statelens_tensor::dequantized(tensor).is_some()
+    };
+    opened.blocks = checkpoint.tensors().iter().filter(decoded).count() as u64;
     opened.stacked = statelens_convert::unstacked(&checkpoint).is_ok_and(|apart| apart.is_some());
     let (index, places) = {
         let by_key = shown.as_ref().map(|_| quantised::worker::by_key(&checkpoint));

@@ -229,8 +229,7 @@ impl Actor {
         times: u64,
         read_as: ReadAs,
     ) {
-        let handles: js_sys::Array =
-            files.iter().map(|dropped| JsValue::from(dropped.file.clone())).collect();
+        let handles = drop::handles(&files);
         let names = files.iter().map(|dropped| dropped.name.clone()).collect();
         let open = ToWorker::Open { files: names, main, times, read_as };
         self.update(move |model| (model.times, model.read_as) = (times, read_as));

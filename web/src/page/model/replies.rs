@@ -16,7 +16,7 @@ use crate::rows::PackedRows;
 use crate::state::work::OpenWork;
 
 impl PageModel {
-    pub(crate) fn handle_reply(&mut self, session: u32, message: FromWorker, file: Option<File>) {
+    pub(crate) fn handle_reply(&mut self, message: FromWorker, file: Option<File>) {
         match message {
             FromWorker::Summary { name, .. } => {
                 let report = ReportFormat::ALL.into_iter().find(|it| it.file_name() == name);
@@ -49,10 +49,11 @@ impl PageModel {
             FromWorker::Fetched(fetched) => {
                 self.fetched = Some(fetched).filter(|_| self.files.is_empty());
             }
-            FromWorker::Opened(opened) => self.opened(session, *opened),
+            // The bridge arranges it before.
+            FromWorker::Opened(_) => {}
             // A part of the program that could not be loaded would be missing again.
             FromWorker::Crashed(error) if error.kind == ErrorKind::Io || !self.revive() => {
-                self.handle_reply(session, FromWorker::OpenFailed(error), file);
+                self.handle_reply(FromWorker::OpenFailed(error), file);
             }
             FromWorker::Crashed(_) => {}
             // Its members are opened instead.
@@ -160,15 +161,14 @@ impl PageModel {
         }
     }
 
-    fn opened(&mut self, session: u32, mut opened: OpenedCheckpoint) {
-        let packed = std::mem::take(&mut opened.rows);
-        let Some(rows) = packed.unpack() else {
+    /// Shows the checkpoint that was opened in a session; `None` if its rows are not readable.
+    pub(crate) fn opened(&mut self, session: u32, work: Option<OpenWork>) {
+        let Some(mut work) = work else {
             self.error = Some(Rc::new(ErrorText::misfit()));
             self.screen = Screen::Error;
             return;
         };
-        self.requested = Some(opened.main);
-        let mut work = OpenWork::new(opened, rows);
+        self.requested = Some(work.opened.main);
         work.view.chosen = chosen_columns();
         self.work = Some(work);
         self.session = session;

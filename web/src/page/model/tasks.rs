@@ -115,12 +115,12 @@ mod tests {
         model.verification.task = Task::started();
         model.values_panel.scan = Task::started();
         assert!(model.is_task_running(JobKind::Verify));
-        model.handle_reply(0, FromWorker::Ended(JobKind::Verify, JobEnd::Completed), None);
+        model.handle_reply(FromWorker::Ended(JobKind::Verify, JobEnd::Completed), None);
         assert!(!model.is_task_running(JobKind::Verify));
         assert!(model.is_task_running(JobKind::Scan), "another task");
         let scanned = Box::default();
-        model.handle_reply(0, FromWorker::Done(TaskResult::Scan(scanned)), None);
-        model.handle_reply(0, FromWorker::Ended(JobKind::Scan, JobEnd::Completed), None);
+        model.handle_reply(FromWorker::Done(TaskResult::Scan(scanned)), None);
+        model.handle_reply(FromWorker::Ended(JobKind::Scan, JobEnd::Completed), None);
         assert!(matches!(model.values_panel.scan, Task::Done(_)), "its result arrived");
     }
 

@@ -192,6 +192,12 @@ fn prune(actor: &Actor, view: &RunView) -> Html {
     let (folder, keep) = (folder_argument(view), view.keep.max(1));
     let command = format!("statelens prune {folder} --keep {keep}{every}");
     let share = freed as f64 / all.max(1) as f64;
+    let plan = match view.values.read.is_empty() {
+        true => "The command shows the same plan, and carries it out with ",
+        false => {
+            "Save the values that were read in the folder: the command then shows the same plan. It carries it out with "
+        }
+    };
     html! {
         <section id="prune">
             <div class="hd"><h3>{ "Prune plan" }</h3><span class="lab">{ "nothing is deleted here" }</span></div>
@@ -203,7 +209,7 @@ fn prune(actor: &Actor, view: &RunView) -> Html {
                 { number("and every", view.every, "steps", |view, every| view.every = every) }
             </div>
             <div class="cmd"><code>{ &command }</code><Copy text={command.clone()} label="command" /></div>
-            <p class="small dim">{ "The command shows the same plan, and carries it out with " }<code>{ "--apply" }</code>{ ". The checkpoint that autoload picks, the newest sound one and subsets always stay. Checkpoints that are not sound don\u{2019}t count as kept." }</p>
+            <p class="small dim">{ plan }<code>{ "--apply" }</code>{ ". The checkpoint that autoload picks, the newest sound one and subsets always stay. Checkpoints that are not sound don\u{2019}t count as kept." }</p>
         </section>
     }
 }

@@ -11,7 +11,7 @@ mod words;
 use std::rc::Rc;
 
 use statelens_compare::runs::{INDEX, KEPT, LATEST_FILES, MAX_KEPT, MAX_LATEST, named_latest};
-use wasm_bindgen::JsValue;
+use wasm_bindgen::{JsCast as _, JsValue};
 use wasm_bindgen_futures::{JsFuture, spawn_local};
 use yew::prelude::*;
 
@@ -19,7 +19,7 @@ pub use screen::RunScreen;
 
 use crate::compare;
 use crate::open::message::FileName;
-use crate::page::drop::DroppedFile;
+use crate::page::drop::{self, DroppedFile};
 use crate::page::marks::copy;
 use crate::page::model::actor::Actor;
 use crate::page::model::{PageModel, Screen};
@@ -65,10 +65,25 @@ async fn text(dropped: &DroppedFile, most: u64) -> Result<String, String> {
     if dropped.name.size > most {
         return Err("it is too long".into());
     }
-    match JsFuture::from(dropped.file.text()).await {
+    let text = match &dropped.address {
+        Some(address) => fetched_text(address).await,
+        None => JsFuture::from(dropped.file.text()).await,
+    };
+    match text {
         Ok(text) => Ok(text.as_string().unwrap_or_default()),
         Err(_) => Err("it can\u{2019}t be read: it was changed, moved or removed".into()),
     }
+}
+
+/// Fetches a text file that the command serves.
+async fn fetched_text(address: &str) -> Result<JsValue, JsValue> {
+    let window = web_sys::window().ok_or(JsValue::UNDEFINED)?;
+    let response = JsFuture::from(window.fetch_with_str(address)).await?;
+    let response: web_sys::Response = response.dyn_into()?;
+    if !response.ok() {
+        return Err(JsValue::UNDEFINED);
+    }
+    JsFuture::from(response.text()?).await
 }
 
 /// Opens the selected checkpoint, together with the other files of the folder. Returns false if it
@@ -125,8 +140,7 @@ pub fn use_run(model: &PageModel, actor: &Actor) {
         if requested.is_empty() {
             return;
         }
-        let handles: js_sys::Array =
-            view.files.iter().map(|dropped| JsValue::from(dropped.file.clone())).collect();
+        let handles = drop::handles(&view.files);
         let files = view.files.iter().map(|dropped| dropped.name.clone()).collect();
         let check = ToWorker::CheckRun { files, requested };
         actor.bridge.post_with(&check, &handles, &JsValue::UNDEFINED);

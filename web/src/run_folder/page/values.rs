@@ -11,15 +11,18 @@ use yew::prelude::*;
 
 use super::axis::shared;
 use crate::page::chart::ChartView;
+use crate::page::choice::{choice, store};
 use crate::page::drop;
-use crate::page::marks::{chip, one_of, progress_bar, severity};
+use crate::page::marks::{chip, severity};
 use crate::page::model::actor::Actor;
+use crate::page::running::{bytes_done, left, running_line};
 use crate::protocol::ToWorker;
 use crate::protocol::job::JobKind;
-use crate::protocol::task::{JobProgress, TaskRequest};
+use crate::protocol::task::TaskRequest;
 use crate::run_folder::message::RunValuesRequest;
 use crate::run_folder::model::{RunView, StoredValues};
 use crate::state::fmt;
+use crate::state::task::{RunningTask, Task};
 
 /// Maximum number of lines drawn.
 const LINES: usize = 6;
@@ -32,8 +35,7 @@ pub(super) struct ValuesProps {
 }
 
 fn read(view: &RunView, actor: &Actor, requested: Vec<u32>) {
-    let handles: js_sys::Array =
-        view.files.iter().map(|dropped| JsValue::from(dropped.file.clone())).collect();
+    let handles = drop::handles(&view.files);
     let files = view.files.iter().map(|dropped| dropped.name.clone()).collect();
     let task = ToWorker::Start(TaskRequest::RunValues(RunValuesRequest { files, requested }));
     actor.bridge.post_with(&task, &handles, &JsValue::UNDEFINED);
@@ -87,21 +89,18 @@ pub(super) fn ValuesSection(props: &ValuesProps) -> Html {
         return html! {};
     }
     let (unread, bytes) = view.unread();
-    let body = match view.values.task.now() {
-        Some(JobProgress { done, total, millis, .. }) => {
-            let (done, total, millis) = (*done, *total, *millis);
+    let body = match &view.values.task {
+        Task::Running(RunningTask { now, past, .. }) => {
             let stop = actor.on(move |actor, _: MouseEvent| actor.stop(JobKind::RunValues));
-            let left = (millis > 2000.0 && done > 0)
-                .then(|| fmt::time_left((total - done.min(total)) as f64 * millis / done as f64));
-            html! {
-                <p class="reading">{ progress_bar(true, "Reading values", (done, total)) }
-                    <span class="lab">{ format!("{} of {}", fmt::bytes(done), fmt::bytes(total)) }
-                        if let Some(left) = left { { format!(" \u{b7} {left} left") } }</span>
-                    <button class="textlink" id="stop-values" onclick={stop}>{ "Stop" }</button></p>
+            let mut words = bytes_done(now.done, now.total);
+            if let Some(left) = left(now, past) {
+                words += &format!(" \u{b7} {left} left");
             }
+            let bar = Some(("Reading values", (now.done, now.total)));
+            html! { <p>{ running_line("stop-values", bar, words, stop) }</p> }
         }
-        None if unread.is_empty() => html! {},
-        None => {
+        _ if unread.is_empty() => html! {},
+        _ => {
             let about = view.values.rate.filter(|rate| *rate > 0.0);
             let about =
                 about.map(|rate| format!(", about {}", fmt::time_left(bytes as f64 / rate)));
@@ -137,15 +136,7 @@ pub(super) fn ValuesSection(props: &ValuesProps) -> Html {
     };
     let mut chart = over_steps(&steps, &shown, *measure);
     chart.below = Some(shared(&view.sorted.run));
-    let grouping = |to: Grouping, name: &'static str| {
-        let by = by.clone();
-        one_of("radio", *by == to, name, Callback::from(move |_: MouseEvent| by.set(to)))
-    };
-    let quantity = |to: TimelineMeasure, name: &'static str| {
-        let measure = measure.clone();
-        one_of("radio", *measure == to, name, Callback::from(move |_: MouseEvent| measure.set(to)))
-    };
-    let choice = |name: &String| {
+    let group_chip = |name: &String| {
         let (chosen, own, now) = (chosen.clone(), name.clone(), shown.clone());
         let onclick = Callback::from(move |_: MouseEvent| {
             let mut now = now.clone();
@@ -165,9 +156,9 @@ pub(super) fn ValuesSection(props: &ValuesProps) -> Html {
                     <span class="dim">{ " next to the checkpoints to skip re-reading" }</span></p>
             }
             <div class="scales">
-                <span class="seg small" role="radiogroup" aria-label="Lines are of">{ grouping(Grouping::State, "state") }{ grouping(Grouping::Role, "role") }</span>
-                <span class="seg small" role="radiogroup" aria-label="Quantity over steps">{ quantity(TimelineMeasure::Norm, "norm") }{ quantity(TimelineMeasure::Deviation, "\u{3c3}") }</span>
-                <span class="chips" role="group" aria-label="Groups">{ for names.iter().take(CHIPS).map(choice) }</span>
+                { choice(true, "Lines are of", &[(Grouping::State, "state"), (Grouping::Role, "role")], *by, store(&by)) }
+                { choice(true, "Quantity over steps", &[(TimelineMeasure::Norm, "norm"), (TimelineMeasure::Deviation, "\u{3c3}")], *measure, store(&measure)) }
+                <span class="chips" role="group" aria-label="Groups">{ for names.iter().take(CHIPS).map(group_chip) }</span>
             </div>
             if !left_out.is_empty() { <p class="dim" id="left-out">{ single(&left_out) }</p> }
             <ChartView {chart} height={225 + 15 * shown.len() as u32} name={format!("{} over steps", view.folder)} />

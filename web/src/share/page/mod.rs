@@ -12,10 +12,12 @@ use wasm_bindgen::JsValue;
 use yew::prelude::*;
 
 use crate::byte_map::page::TapeView;
+use crate::page::choice::choice;
 use crate::page::grade::grade_mark;
 use crate::page::hooks::use_window_event;
-use crate::page::marks::{Copy, breakable, cap, classes, copy, one_of, when};
+use crate::page::marks::{Copy, breakable, cap, classes, copy, when};
 use crate::page::model::actor::Actor;
+use crate::page::running::{percent, running_line};
 use crate::page::sheet::SheetFrame;
 use crate::protocol::ToWorker;
 use crate::protocol::job::JobKind;
@@ -120,17 +122,16 @@ pub fn ShareSheet(props: &ShareProps) -> Html {
     let Some(shared) = &props.shared else {
         return html! { <SheetFrame title="Share a summary" class="sharing" {note}><div class="two"></div><footer></footer></SheetFrame> };
     };
-    let set = |change: fn(&mut LinkOptions)| {
-        let (options, copied) = (options.clone(), copied.clone());
-        Callback::from(move |()| {
-            let mut next = *options;
-            change(&mut next);
+    let set = {
+        let (options, copied) = (options.setter(), copied.setter());
+        Callback::from(move |next: LinkOptions| {
             options.set(next);
             copied.set(false);
         })
     };
-    let plain = options.keys == KeysAs::Plain;
-    let tick = |change| plain.then(|| set(change).reform(|_: Event| ()));
+    let now = *options;
+    let plain = now.keys == KeysAs::Plain;
+    let tick = |on: bool, next: LinkOptions| on.then(|| set.reform(move |_: Event| next));
     let address = shared.link.as_ref().ok().map(|link| address(link));
     // The URL for this browser includes the secret of a local server, which shared links omit.
     let url = shared.link.as_ref().ok().map(|link| format!("{}{link}", base()));
@@ -150,21 +151,18 @@ pub fn ShareSheet(props: &ShareProps) -> Html {
                         <div class="states one">
                             { part("name, format, size", shared.parts.head, true, None) }
                             { part("keys, dtypes and shapes, layers folded", shared.parts.keys, true, None) }
-                            { part(if shared.measured { "statistics, rounded" } else { "statistics, after reading everything" }, shared.parts.statistics, options.statistics,
-                                shared.measured.then(|| set(|options| options.statistics = !options.statistics).reform(|_: Event| ()))) }
-                            { part("findings", shared.parts.findings, options.findings && plain, tick(|options| options.findings = !options.findings)) }
-                            { part("values that are not tensors", shared.parts.values, options.values && plain, tick(|options| options.values = !options.values)) }
+                            { part(if shared.measured { "statistics, rounded" } else { "statistics, after reading everything" }, shared.parts.statistics, now.statistics,
+                                tick(shared.measured, LinkOptions { statistics: !now.statistics, ..now })) }
+                            { part("findings", shared.parts.findings, now.findings && plain, tick(plain, LinkOptions { findings: !now.findings, ..now })) }
+                            { part("values that are not tensors", shared.parts.values, now.values && plain, tick(plain, LinkOptions { values: !now.values, ..now })) }
                         </div>
                         <p class="dim">{ "Numbers are lengths in characters. The link never contains weights." }
                             if !plain { { " Findings and values may contain names, so they are included with plain keys only." } }</p>
                     </div></div>
-                    <div class="fs"><span class="lab" id="l-keys">{ "Keys" }</span><div>
-                        <span class="seg" role="radiogroup" aria-labelledby="l-keys">
-                            { choice(&options, KeysAs::Plain, "as they are", set(|options| options.keys = KeysAs::Plain)) }
-                            { choice(&options, KeysAs::Coded, "coded", set(|options| options.keys = KeysAs::Coded)) }
-                            { choice(&options, KeysAs::Hidden, "hidden", set(|options| options.keys = KeysAs::Hidden)) }
-                        </span>
-                        <p class="dim">{ keys_hint(options.keys) }</p>
+                    <div class="fs"><span class="lab">{ "Keys" }</span><div>
+                        { choice(false, "Keys", &[(KeysAs::Plain, "as they are"), (KeysAs::Coded, "coded"), (KeysAs::Hidden, "hidden")],
+                            now.keys, set.reform(move |keys| LinkOptions { keys, ..now })) }
+                        <p class="dim">{ keys_hint(now.keys) }</p>
                     </div></div>
                     <div class="fs"><span class="lab">{ "Or a file" }</span><div>
                         <div class="files">{ for KINDS.iter().zip(shared.sizes).map(|((kind, name), size)| {
@@ -220,15 +218,9 @@ fn statistics(actor: &Actor, props: &ShareProps) -> Html {
         }
         Task::Running(running) => {
             let now = &running.now;
-            let percent = fmt::percent(now.done, now.total.max(1));
-
             let stop = actor.on(move |actor, _: MouseEvent| actor.stop_task(JobKind::Verify));
-            html! {
-                <div class="long">
-                    <span class="big" role="progressbar" aria-label="Reading everything" aria-valuemin="0" aria-valuemax="100" aria-valuenow={percent.to_string()}>{ format!("{percent} %") }</span>
-                    <span class="dim">{ "read" }</span>
-                    <button class="btn" onclick={stop}>{ "Stop" }</button></div>
-            }
+            let bar = Some(("Reading everything", (now.done, now.total)));
+            running_line("stop-reading-all", bar, format!("{} % read", percent(now)), stop)
         }
         task => {
             let confirm = actor.on(move |actor, _: Event| {
@@ -292,12 +284,6 @@ fn part(name: &'static str, length: usize, on: bool, onchange: Option<Callback<E
             <span class="num">{ if included { fmt::exact(length as u64) } else if on { "none".into() } else { "not included".to_owned() } }</span>
         </label>
     }
-}
-
-fn choice(options: &LinkOptions, keys: KeysAs, name: &'static str, choose: Callback<()>) -> Html {
-    let onclick = choose.reform(|_: MouseEvent| ());
-    let on = options.keys == keys;
-    one_of("radio", on, name, onclick)
 }
 
 fn keys_hint(keys: KeysAs) -> &'static str {

@@ -13,16 +13,17 @@ use yew::prelude::*;
 use crate::filter::state::Filter;
 use crate::multi_select::page::touch::{LongPress, is_tap};
 use crate::page::edge::Edge;
-use crate::page::hooks::{ByAddress, use_media, use_size, use_small};
+use crate::page::hooks::{ByAddress, use_media, use_size, use_small, use_type_scale};
 use crate::page::marks::{classes, contents_text, dtype, value_kind, when};
 use crate::page::model::Tab;
 use crate::page::model::actor::Actor;
-use crate::page::viewport::{LineLayout, reveal, use_steady_lines, use_viewport};
+use crate::page::viewport::{LineLayout, reveal, use_printing, use_steady_lines, use_viewport};
 use crate::rows::{LeafKind, Row};
+use crate::state::dtype::short;
 use crate::state::fmt;
 use crate::state::work::{OpenWork, Selection};
 use crate::table::page::key_cell::key_cell;
-use crate::table::state::fit::TableColumns;
+use crate::table::state::fit::{BYTES, PARAMS, SHAPE, grid};
 use crate::table::state::{Column, Fold, FoldPattern, TableLine, common_kind};
 use crate::text::sentence;
 use crate::values::page::cells;
@@ -36,6 +37,9 @@ pub struct TableProps {
 /// Maximum width of the table in pixels, as in its style sheet.
 const MAX_WIDTH: f64 = 1400.0;
 
+/// Maximum number of rows that are printed: about 500 pages.
+const MAX_PRINTED: usize = 20_000;
+
 /// Heights in pixels of a row: on wide screens, on small ones, and of a state on those.
 const HEIGHTS: (f64, f64, f64) = (24.0, 48.0, 30.0);
 /// The smallest and the largest width in pixels to which a column can be dragged.
@@ -48,6 +52,10 @@ const BESIDE_KEY: f64 = 32.0 + 12.0 + 62.0;
 /// in pixels, wrap.
 fn lines(work: &OpenWork, small: bool, width: f64) -> LineLayout {
     let each = if small { HEIGHTS.1 } else { HEIGHTS.0 };
+    if width <= 0.0 {
+        // The width is not known yet.
+        return LineLayout::Even { count: work.table.items.len(), each };
+    }
     let height = |line: &TableLine| match line {
         TableLine::State(_) if small => HEIGHTS.2,
         line => key_cell(work, *line).height(width, each),
@@ -72,12 +80,13 @@ pub fn TablePane(props: &TableProps) -> Html {
         known.replace(width.min(MAX_WIDTH));
     }
     let room = *known.borrow();
+    let scale = use_type_scale();
     let narrow = use_media("(max-width: 1180px)");
     let own = use_state(HashMap::<&'static str, f64>::new);
     let mut work = props.work.clone();
     if room > 0.0 {
         // The columns are shown at once, and stored for the menus of columns.
-        work.view.columns = work.fitting_columns(room, narrow);
+        work.view.columns = work.fitting_columns(room / scale, narrow);
     }
     {
         let actor = actor.clone();
@@ -91,15 +100,26 @@ pub fn TablePane(props: &TableProps) -> Html {
     let work = &work;
     let mut widths = cells::widths(work, narrow, &own);
     if own.is_empty() {
-        work.widths.widen(&mut widths, &work.key_widths, room);
+        work.widths.widen(&mut widths, &work.key_widths, room / scale);
     }
-    let columns = TableColumns::new(room, widths).compact(room, &work.key_widths);
-    let key_width = if small { room - BESIDE_KEY } else { columns.text() };
+    let (key_width, style) = grid(room, &widths, &work.key_widths, scale);
+    let key_width = match (room > 0.0, small) {
+        (true, true) => room - BESIDE_KEY,
+        (true, false) => key_width,
+        (false, _) => 0.0,
+    };
     let shown = (ByAddress(work.table.clone()), work.view.sort);
-    let lines = use_memo((shown.clone(), small, key_width), |_| lines(work, small, key_width));
+    let lines =
+        use_memo((shown.clone(), small, key_width, scale), |_| lines(work, small, key_width));
     let viewport = use_viewport(&node, &lines);
+    let printing = use_printing();
+    let printed = lines.count().min(MAX_PRINTED);
     // Rows are drawn once their heights are known.
-    let visible = if room > 0.0 { viewport.first..viewport.end } else { 0..0 };
+    let visible = match (printing, room > 0.0) {
+        (true, _) => 0..printed,
+        (false, true) => viewport.first..viewport.end,
+        (false, false) => 0..0,
+    };
     use_steady_lines(&node, viewport.top, &lines, shown);
     let cursor = work.cursor();
     {
@@ -127,10 +147,10 @@ pub fn TablePane(props: &TableProps) -> Html {
     let resting = (*use_memo((), |()| LongPress::default())).clone();
     let [onpointerdown, onpointermove, ended] = resting.listeners(&actor);
     html! {
-        <div class={classes(&["gridbox", "keytable", when(work.widths.value == 0.0, "valueless"), when(work.view.weights.any(), "scanned"), when(!work.view.columns.shapes, "shapeless"), when(!work.view.columns.params, "paramless"), when(!work.view.columns.bytes, "byteless"), when(work.view.columns.measures == 0, "measureless")])} role="grid" aria-label="Flattened state" aria-multiselectable="true" tabindex="0" style={columns.style()}
+        <div class={classes(&["gridbox", "keytable", when(work.widths.value == 0.0, "valueless"), when(work.widths.kind == 0.0, "kindless"), when(work.view.weights.any(), "scanned"), when(!work.view.columns.has(SHAPE), "shapeless"), when(!work.view.columns.has(PARAMS), "paramless"), when(!work.view.columns.has(BYTES), "byteless"), when(work.view.columns.measures() == 0, "measureless")])} role="grid" aria-label="Flattened state" aria-multiselectable="true" tabindex="0" {style}
             aria-rowcount={work.table.items.len().to_string()} aria-activedescendant={cursor.map(|at| format!("line-{at}"))}>
             // The columns have their places once the width is known.
-            if room > 0.0 { { head(&actor, work, &own) } } else { <div class="head"></div> }
+            if room > 0.0 { { head(&actor, work, &own, scale) } } else { <div class="head"></div> }
             <div class="scroller" role="rowgroup" ref={node} onscroll={viewport.onscroll} oncontextmenu={resting.menu()}
                 {onpointerdown} {onpointermove} onpointerup={ended.clone()} onpointercancel={ended}>
                 if let Some(at) = state.filter(|_| viewport.top > 0.0) {
@@ -141,6 +161,9 @@ pub fn TablePane(props: &TableProps) -> Html {
                         line((&actor, &resting), work, at, cursor == Some(at), (lines.top(at)..lines.top(at + 1), key_width))
                     }) }
                 </div>
+                if printing && printed < lines.count() {
+                    <p class="empty">{ format!("{} more rows are not printed. The command `statelens ls` lists all of them.", fmt::exact((lines.count() - printed) as u64)) }</p>
+                }
                 if work.table.items.is_empty() { { empty_table(&actor, work) } }
             </div>
         </div>
@@ -167,7 +190,14 @@ fn sticky_state(work: &OpenWork, line: usize) -> Option<usize> {
 }
 
 /// Renders the heads of the columns. A grip drags a column to its own width.
-fn head(actor: &Actor, work: &OpenWork, own: &UseStateHandle<HashMap<&'static str, f64>>) -> Html {
+fn head(
+    actor: &Actor,
+    work: &OpenWork,
+    own: &UseStateHandle<HashMap<&'static str, f64>>,
+    scale: f64,
+) -> Html {
+    let only_dtype =
+        work.rows.first().filter(|_| work.widths.kind == 0.0).map(|row| short(&row.dtype));
     html! {
         <div class="head" role="row">
             { for cells::columns(work).into_iter().map(|(column, name, class)| {
@@ -182,7 +212,7 @@ fn head(actor: &Actor, work: &OpenWork, own: &UseStateHandle<HashMap<&'static st
                     Callback::from(move |(_, width): (Element, Option<f64>)| {
                         let mut widths = (*own).clone();
                         match width {
-                            Some(width) => widths.insert(class, width),
+                            Some(width) => widths.insert(class, width / scale),
                             None => widths.remove(class),
                         };
                         own.set(widths);
@@ -192,6 +222,7 @@ fn head(actor: &Actor, work: &OpenWork, own: &UseStateHandle<HashMap<&'static st
                     <div key={class} class={format!("c {class}")} role="columnheader" aria-label={name} aria-sort={aria}>
                         <button {onclick} title={format!("Sort by {name}")}>
                             { name }
+                            if let Some(dtype) = only_dtype.as_ref().filter(|_| column == Column::Key) { <span class="dim" title="The dtype of all tensors">{ format!(" \u{b7} all {dtype}") }</span> }
                             if column == Column::Key && work.view.sort.is_none() { <span class="dim">{ " \u{b7} in file order" }</span> }
                             if let Some((_, down)) = sorted { <span class="up">{ if down { " \u{2193}" } else { " \u{2191}" } }</span> }
                         </button>

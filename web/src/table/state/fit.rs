@@ -1,4 +1,11 @@
-//! Widths of the table's columns, from their contents; the key gets the remaining width.
+//! Widths of the table's columns, from their contents; the key gets the remaining width. If that is
+//! too little, columns are left out.
+//!
+//! Style sheets can't do this alone. Only visible rows are in the document, so a column that fits
+//! their contents (subgrid, `max-content`) would change while scrolling. Which columns give way
+//! depends on the longest key, and a container query has fixed widths; the menu of columns shows
+//! the result. Rows have the height of their wrapped key, and a virtual list needs that before it
+//! draws them. Texts of other cells end in an ellipsis, which the style sheet adds.
 
 use crate::rows::{LeafKind, Row};
 use crate::state::dtype::short;
@@ -30,40 +37,35 @@ const WIDE: f64 = 1_000.0;
 const KEY_GAP: f64 = 96.0;
 /// Padding in pixels of a row of the table, left and right together.
 pub const ROW_PADDING: f64 = 20.0;
-/// Widths of the columns of bytes and of parameters, in pixels.
-pub const BYTES: f64 = 82.0;
-pub const PARAMS: f64 = 72.0;
-/// Widths of the columns of statistics in pixels, in their order.
-pub const MEASURES: [f64; 7] = [66.0, 88.0, 66.0, 66.0, 66.0, 56.0, 64.0];
+/// The columns that can be left out, by their index: those of statistics, in their order, then
+/// these.
+pub const SHAPE: usize = 7;
+pub const BYTES: usize = 8;
+pub const PARAMS: usize = 9;
+/// Widths of these columns in pixels. That of shapes is computed.
+const WIDTHS: [f64; 10] = [66.0, 88.0, 66.0, 66.0, 66.0, 56.0, 64.0, 0.0, 82.0, 72.0];
 /// The columns that are left out, in this order, until the keys fit into one line; and those that
 /// are left out only until the keys have the room that they need if they wrap.
-type OptionalColumns = (&'static [OptionalColumn], &'static [OptionalColumn]);
+type OptionalColumns = (&'static [usize], &'static [usize]);
 /// The optional columns before statistics are known.
-const PLAIN: OptionalColumns =
-    (&[OptionalColumn::Params], &[OptionalColumn::Bytes, OptionalColumn::Shape]);
+const PLAIN: OptionalColumns = (&[PARAMS], &[BYTES, SHAPE]);
 /// The optional columns once statistics are known: zeros, the largest magnitude, the bytes and the
 /// line over the layers; then the deviation, the shape, and last the number of NaNs, which is what
 /// most scans are for.
-const SCANNED: OptionalColumns = (
-    &[
-        OptionalColumn::Measure(5),
-        OptionalColumn::Measure(2),
-        OptionalColumn::Bytes,
-        OptionalColumn::Measure(BY_LAYER),
-    ],
-    &[OptionalColumn::Measure(0), OptionalColumn::Shape, OptionalColumn::Measure(6)],
-);
+const SCANNED: OptionalColumns = (&[5, 2, BYTES, BY_LAYER], &[0, SHAPE, 6]);
 /// The optional columns if the user chose the columns of statistics.
-const CHOSEN: OptionalColumns = (&[], &[OptionalColumn::Bytes, OptionalColumn::Shape]);
+const CHOSEN: OptionalColumns = (&[], &[BYTES, SHAPE]);
 /// The column of the line over the layers, which only folded rows have.
 const BY_LAYER: usize = 1;
-/// The columns of statistics that a narrow table has no room for, one bit each: minimum, maximum
-/// and zeros.
+/// The columns of statistics, one bit each, and those that a narrow table has no room for: minimum,
+/// maximum and zeros.
+const MEASURES: u16 = 0b111_1111;
 const NOT_NARROW: u16 = 0b11_1000;
 
 /// Widths of columns in pixels.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ColumnWidths {
+    /// The kind; 0 if all rows are tensors of one dtype.
     pub kind: f64,
     pub shape: f64,
     /// The value; 0 if no row has one. The values of rows without a shape also use the preceding
@@ -73,33 +75,25 @@ pub struct ColumnWidths {
     pub object: f64,
 }
 
-/// The columns of the table that give way to keys.
+/// The columns that can be left out and are shown, one bit each, by their index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct FittingColumns {
-    /// The columns of statistics, one bit each.
-    pub measures: u16,
-    /// Whether there is a column of shapes.
-    pub shapes: bool,
-    /// Whether there is a column of bytes.
-    pub bytes: bool,
-    /// Whether there is a column of parameters, before statistics are known.
-    pub params: bool,
-}
+pub struct FittingColumns(u16);
 
 impl Default for FittingColumns {
     fn default() -> Self {
-        Self { measures: DEFAULT_COLUMNS, shapes: true, bytes: true, params: true }
+        Self(DEFAULT_COLUMNS | 1 << SHAPE | 1 << BYTES | 1 << PARAMS)
     }
 }
 
-/// A column that can be left out.
-#[derive(Clone, Copy)]
-enum OptionalColumn {
-    /// A column of statistics, by its index.
-    Measure(usize),
-    Shape,
-    Bytes,
-    Params,
+impl FittingColumns {
+    pub fn has(self, column: usize) -> bool {
+        self.0 >> column & 1 == 1
+    }
+
+    /// Returns the columns of statistics, one bit each.
+    pub fn measures(self) -> u16 {
+        self.0 & MEASURES
+    }
 }
 
 /// Widths of keys in pixels.
@@ -138,9 +132,14 @@ impl ColumnWidths {
         let mut object = 0.0_f64;
         let first = rows.first().map(|row| (row.kind, &row.dtype));
         let is_mixed = rows.iter().any(|row| Some((row.kind, &row.dtype)) != first);
+        let mut before = None;
         for row in rows {
             if row.kind.has_shape() {
-                kind = kind.max(short(&row.dtype).chars().count());
+                // Nearly all rows have the dtype of the row before.
+                if before != Some(&row.dtype) {
+                    kind = kind.max(short(&row.dtype).chars().count());
+                    before = Some(&row.dtype);
+                }
                 shape = shape.max(shape_characters(&row.shape));
                 let shown = if row.is_missing() { MISSING } else { row.value.chars().count() };
                 link = link.max(shown.min(MAX_CHARACTERS.1));
@@ -164,85 +163,70 @@ impl ColumnWidths {
         };
         // A fold of several kinds has no gauge.
         let several = if is_mixed { pixels("several".len()) } else { 0.0 };
-        Self { kind: several.max(pixels(kind) + GAUGE), shape: pixels(shape), value, object }
+        let has_dtype = first.is_some_and(|(_, dtype)| !dtype.is_empty());
+        let is_uniform = rows.len() > 1 && !is_mixed && !has_values && has_dtype;
+        let kind = if is_uniform { 0.0 } else { several.max(pixels(kind) + GAUGE) };
+        Self { kind, shape: pixels(shape), value, object }
     }
 
     /// Returns which columns to show in a table of this width in pixels, once statistics are known:
-    /// those that the user chose, or else those of `all` that leave the keys their room.
+    /// those that the user chose, or else those that leave the keys their room. `keys` says whether
+    /// repeated layers are folded.
     pub fn fitting(
         &self,
         chosen: Option<u16>,
-        all: u16,
-        keys: (&KeyWidths, KeyLines),
+        keys: (&KeyWidths, bool),
         (room, narrow): (f64, bool),
     ) -> FittingColumns {
-        let possible = if narrow { !NOT_NARROW } else { !0 };
-        let measures = chosen.unwrap_or(all) & possible;
-        let columns = FittingColumns { measures, params: false, ..FittingColumns::default() };
+        let possible = if narrow { MEASURES & !NOT_NARROW } else { MEASURES };
+        let measures = chosen.unwrap_or(DEFAULT_COLUMNS) & possible;
         let optional = if chosen.is_some() { CHOSEN } else { SCANNED };
-        self.leave_out(columns, optional, keys, room)
+        FittingColumns(self.leave_out(measures | 1 << SHAPE | 1 << BYTES, optional, keys, room))
     }
 
     /// Returns which columns to show in a table of this width in pixels before statistics are known.
     /// A `narrow` table has no columns of parameters and values.
     pub fn fitting_plain(
         &self,
-        keys: (&KeyWidths, KeyLines),
+        keys: (&KeyWidths, bool),
         (room, narrow): (f64, bool),
     ) -> FittingColumns {
-        let all = FittingColumns::default();
         let room = if narrow { room } else { room - self.value };
-        let columns = FittingColumns { measures: 0, params: !narrow, ..all };
+        let shown = 1 << SHAPE | 1 << BYTES | u16::from(!narrow) << PARAMS;
         // The columns of statistics are chosen once they are known.
-        FittingColumns { measures: all.measures, ..self.leave_out(columns, PLAIN, keys, room) }
+        FittingColumns(self.leave_out(shown, PLAIN, keys, room) | DEFAULT_COLUMNS)
     }
 
     /// Leaves out columns until the keys fit.
     fn leave_out(
         &self,
-        mut columns: FittingColumns,
+        mut shown: u16,
         (optional, essential): OptionalColumns,
-        (keys, lines): (&KeyWidths, KeyLines),
+        (keys, folded): (&KeyWidths, bool),
         room: f64,
-    ) -> FittingColumns {
-        let key = match lines {
-            KeyLines::Folded => keys.folded,
-            KeyLines::Flat => keys.flat,
-        };
-        let folded = lines != KeyLines::Flat;
-        let wide = |columns: FittingColumns| {
-            let widths = [
-                (columns.shapes, self.shape_width(folded)),
-                (columns.bytes, BYTES),
-                (columns.params, PARAMS),
-            ];
-            let is_shown =
-                |at: usize| columns.measures >> at & 1 == 1 && (at != BY_LAYER || folded);
-            let measures =
-                MEASURES.into_iter().enumerate().map(|(at, width)| (is_shown(at), width));
-            let shown = widths.into_iter().chain(measures).filter(|(shown, _)| *shown);
-            shown.map(|(_, width)| width).sum::<f64>()
+    ) -> u16 {
+        let key = if folded { keys.folded } else { keys.flat };
+        let width = |column: usize| {
+            if column == BY_LAYER && !folded { 0.0 } else { self.width(column, folded) }
         };
         for (list, most) in [(optional, MAX_KEY), (essential, MIN_KEY)] {
             for column in list {
-                if ROW_PADDING + self.kind + wide(columns) + key.min(most) <= room {
-                    return columns;
+                let wide: f64 =
+                    (0..WIDTHS.len()).filter(|at| shown >> at & 1 == 1).map(width).sum();
+                if ROW_PADDING + self.kind + wide + key.min(most) <= room {
+                    return shown;
                 }
-                match column {
-                    OptionalColumn::Measure(measure) => columns.measures &= !(1 << measure),
-                    OptionalColumn::Shape => columns.shapes = false,
-                    OptionalColumn::Bytes => columns.bytes = false,
-                    OptionalColumn::Params => columns.params = false,
-                }
+                shown &= !(1 << column);
             }
         }
-        columns
+        shown
     }
 
     /// Returns the width in pixels that a table needs to show the keys in full, before statistics
     /// are known.
     pub fn table(&self, keys: &KeyWidths) -> f64 {
-        let columns = self.kind + self.shape_width(true) + PARAMS + BYTES + self.value;
+        let columns = [SHAPE, PARAMS, BYTES].map(|column| self.width(column, true));
+        let columns = self.kind + columns.iter().sum::<f64>() + self.value;
         ROW_PADDING + columns + keys.all
     }
 
@@ -256,67 +240,32 @@ impl ColumnWidths {
         }
     }
 
+    /// Returns the width in pixels of a column that can be left out.
+    pub fn width(&self, column: usize, folded: bool) -> f64 {
+        if column == SHAPE { self.shape_width(folded) } else { WIDTHS[column] }
+    }
+
     /// Returns the width of the column of shapes. Folded rows may show "shapes differ".
     pub fn shape_width(&self, folded: bool) -> f64 {
         self.shape.max(pixels(if folded { 13 } else { 6 }))
     }
 }
 
-/// The columns of a table, which fill it.
-#[derive(Debug, Clone, PartialEq)]
-pub struct TableColumns {
-    /// Width in pixels of the column of keys.
-    key: f64,
-    /// Widths in pixels of the columns after it.
-    others: Vec<f64>,
-    /// Whether the columns leave a part of the table empty.
-    is_compact: bool,
-}
-
-impl TableColumns {
-    /// Gives the key the room that the other columns leave in a table of this width in pixels.
-    pub fn new(room: f64, others: Vec<f64>) -> Self {
-        let key = (room - ROW_PADDING - others.iter().sum::<f64>()).max(0.0);
-        Self { key, others, is_compact: false }
-    }
-
-    /// Keeps numbers close to their keys in a wide table: the keys get no more than the room that
-    /// the widest of them needs.
-    pub fn compact(mut self, room: f64, keys: &KeyWidths) -> Self {
-        let needed = keys.all.max(keys.flat) + PADDING + KEY_GAP;
-        if room >= WIDE && self.key > needed {
-            (self.key, self.is_compact) = (needed.max(MAX_KEY), true);
-        }
-        self
-    }
-
-    /// Returns the width in pixels of the text of a key.
-    pub fn text(&self) -> f64 {
-        self.key - PADDING
-    }
-
-    /// Returns the grid of the columns as CSS.
-    pub fn style(&self) -> String {
-        let others: String = self.others.iter().map(|width| format!(" {width}px")).collect();
-        let columns = format!("--columns:minmax(0,{}px){others}", self.key);
-        match self.is_compact {
-            true => {
-                let table = ROW_PADDING + self.key + self.others.iter().sum::<f64>();
-                format!("{columns};--table:{table}px")
-            }
-            false => columns,
-        }
-    }
-}
-
-/// How the lines of the table show keys.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum KeyLines {
-    /// Repeated layers are folded, and lines of a fold show the part of the key within it. If the
-    /// table is sorted, they show the whole key, which may wrap: sorting hides no column.
-    Folded,
-    /// Each key has its line.
-    Flat,
+/// Returns the width in pixels of the text of a key, which gets the room that the other columns
+/// leave in a table of this width in pixels, and the grid of the columns as CSS. In a wide table,
+/// keys get no more than the widest of them needs, so that numbers are close to them. The widths of
+/// `others` are those at the usual size of type, which is `scale` times as large.
+pub fn grid(room: f64, others: &[f64], keys: &KeyWidths, scale: f64) -> (f64, String) {
+    let room = room / scale;
+    let wide = ROW_PADDING + others.iter().sum::<f64>();
+    let needed = (keys.all.max(keys.flat) + PADDING + KEY_GAP).max(MAX_KEY);
+    let most = if room >= WIDE { needed } else { room };
+    let key = (room - wide).min(most).max(0.0);
+    let others: String = others.iter().map(|width| format!(" {}px", width * scale)).collect();
+    let is_compact = wide + key < room;
+    let all = (wide + key) * scale;
+    let table = if is_compact { format!(";--table:{all}px") } else { String::new() };
+    (key * scale - PADDING, format!("--columns:minmax(0,{}px){others}{table}", key * scale))
 }
 
 /// Returns the key of a row as the table shows it.
@@ -388,11 +337,12 @@ mod tests {
         let (of, keys) = (ColumnWidths::of(&rows), keys(&rows));
         assert_eq!(of.object, pixels(MAX_CALL));
         let widened = |room| {
-            let mut columns = [of.kind, of.shape_width(false), PARAMS, BYTES, of.value];
+            let mut columns =
+                [of.kind, of.shape_width(false), WIDTHS[PARAMS], WIDTHS[BYTES], of.value];
             of.widen(&mut columns, &keys, room);
             columns.iter().skip(1).sum::<f64>()
         };
-        let own = of.shape_width(false) + PARAMS + BYTES + of.value;
+        let own = of.shape_width(false) + WIDTHS[PARAMS] + WIDTHS[BYTES] + of.value;
         assert_eq!(widened(2000.0), of.object);
         assert_eq!(widened(ROW_PADDING + MIN_KEY + of.kind + own + 30.0), own + 30.0);
         assert_eq!(widened(300.0), own);
@@ -400,24 +350,22 @@ mod tests {
 
     #[test]
     fn keys_get_the_room_that_other_columns_leave() {
-        let columns = TableColumns::new(488.0, vec![63.0, 107.0, 66.0]);
-        assert_eq!(columns.text(), 220.0);
-        assert_eq!(columns.style(), "--columns:minmax(0,232px) 63px 107px 66px");
-        assert_eq!(TableColumns::new(100.0, vec![600.0]).style(), "--columns:minmax(0,0px) 600px");
+        let keys = keys(&llama());
+        let (text, style) = grid(488.0, &[63.0, 107.0, 66.0], &keys, 1.0);
+        assert_eq!(text, 220.0);
+        assert_eq!(style, "--columns:minmax(0,232px) 63px 107px 66px");
+        assert_eq!(grid(100.0, &[600.0], &keys, 1.0).1, "--columns:minmax(0,0px) 600px");
     }
 
     #[test]
     fn keys_of_wide_tables_get_no_more_than_they_need() {
-        let rows = llama();
-        let (keys, others) = (keys(&rows), vec![63.0, 107.0]);
-        let columns = TableColumns::new(2_000.0, others.clone()).compact(2_000.0, &keys);
+        let (keys, others) = (keys(&llama()), [63.0, 107.0]);
         let needed = keys.flat + PADDING + KEY_GAP;
-        assert!(needed > MAX_KEY && columns.key == needed, "{needed}");
-        let table = ROW_PADDING + needed + 170.0;
-        assert!(columns.style().ends_with(&format!("px) 63px 107px;--table:{table}px")));
+        let (text, style) = grid(2_000.0, &others, &keys, 1.0);
+        assert!(needed > MAX_KEY && text == needed - PADDING, "{needed}");
+        assert!(style.ends_with(&format!("--table:{}px", ROW_PADDING + needed + 170.0)));
         // Narrower tables are filled.
-        let columns = TableColumns::new(900.0, others.clone()).compact(900.0, &keys);
-        assert_eq!(columns, TableColumns::new(900.0, others));
+        assert_eq!(grid(900.0, &others, &keys, 1.0).1, "--columns:minmax(0,710px) 63px 107px");
     }
 
     /// A model whose longest key is `model.layers.39.post_attention_layernorm.weight`.
@@ -430,31 +378,48 @@ mod tests {
         (0..40).flat_map(layer).collect()
     }
 
+    /// Returns the widths of a table of these rows that has a column of kinds.
+    fn with_kinds(rows: &[Row]) -> ColumnWidths {
+        ColumnWidths { kind: pixels(4) + GAUGE, ..ColumnWidths::of(rows) }
+    }
+
+    #[test]
+    fn tensors_of_one_dtype_have_no_column_of_kinds() {
+        let mut rows = llama();
+        assert_eq!(ColumnWidths::of(&rows).kind, 0.0);
+        assert!(ColumnWidths::of(&rows[..1]).kind > 0.0, "the dtype of a single array is shown");
+        rows.push(tensor("model.norm.weight", "bfloat16", &[64]));
+        assert!(ColumnWidths::of(&rows).kind > 0.0);
+        rows.pop();
+        rows.push(value("step", "1"));
+        assert!(ColumnWidths::of(&rows).kind > 0.0);
+    }
+
     #[test]
     fn columns_of_statistics_leave_the_keys_their_room() {
         let rows = llama();
-        let (of, keys) = (ColumnWidths::of(&rows), keys(&rows));
+        let (of, keys) = (with_kinds(&rows), keys(&rows));
         let shown = |lines, room| {
-            let columns = of.fitting(None, DEFAULT_COLUMNS, (&keys, lines), (room, false));
-            (columns.measures, columns.shapes, columns.bytes)
+            let columns = of.fitting(None, (&keys, lines), (room, false));
+            (columns.measures(), columns.has(SHAPE), columns.has(BYTES))
         };
-        assert_eq!(shown(KeyLines::Folded, 1200.0), (DEFAULT_COLUMNS, true, true));
+        assert_eq!(shown(true, 1200.0), (DEFAULT_COLUMNS, true, true));
         // Zeros go first, then the largest magnitude, the bytes and the line over the layers.
-        assert_eq!(shown(KeyLines::Folded, 820.0), (0b100_0111, true, true));
-        assert_eq!(shown(KeyLines::Folded, 780.0), (0b100_0011, true, true));
-        assert_eq!(shown(KeyLines::Folded, 680.0), (0b100_0011, true, false));
-        assert_eq!(shown(KeyLines::Folded, 660.0), (0b100_0001, true, false));
-        assert_eq!(shown(KeyLines::Flat, 600.0), (0b100_0001, true, false));
+        assert_eq!(shown(true, 820.0), (0b100_0111, true, true));
+        assert_eq!(shown(true, 780.0), (0b100_0011, true, true));
+        assert_eq!(shown(true, 680.0), (0b100_0011, true, false));
+        assert_eq!(shown(true, 660.0), (0b100_0001, true, false));
+        assert_eq!(shown(false, 600.0), (0b100_0001, true, false));
         // Keys wrap before the deviation, the shape and the number of NaNs go.
-        assert_eq!(shown(KeyLines::Flat, 420.0), (0b100_0000, true, false));
-        assert_eq!(shown(KeyLines::Flat, 340.0), (0b100_0000, false, false));
-        assert_eq!(shown(KeyLines::Flat, 260.0), (0, false, false));
+        assert_eq!(shown(false, 420.0), (0b100_0000, true, false));
+        assert_eq!(shown(false, 340.0), (0b100_0000, false, false));
+        assert_eq!(shown(false, 260.0), (0, false, false));
         // Without folds there is no line over the layers.
-        assert_eq!(shown(KeyLines::Flat, 820.0), (0b100_0111, true, true));
+        assert_eq!(shown(false, 820.0), (0b100_0111, true, true));
         let own = Some(0b111_1111);
         let fitting = |room, narrow| {
-            let columns = of.fitting(own, DEFAULT_COLUMNS, (&keys, KeyLines::Flat), (room, narrow));
-            (columns.measures, columns.shapes, columns.bytes)
+            let columns = of.fitting(own, (&keys, false), (room, narrow));
+            (columns.measures(), columns.has(SHAPE), columns.has(BYTES))
         };
         // The columns that the user chose are shown.
         assert_eq!(fitting(900.0, false), (0b111_1111, true, true));
@@ -465,10 +430,10 @@ mod tests {
     #[test]
     fn parameters_give_way_to_keys_and_bytes_and_shapes_to_keys_that_wrap() {
         let rows = llama();
-        let (of, keys) = (ColumnWidths::of(&rows), keys(&rows));
+        let (of, keys) = (with_kinds(&rows), keys(&rows));
         let shown = |room, narrow| {
-            let columns = of.fitting_plain((&keys, KeyLines::Flat), (room, narrow));
-            (columns.params, columns.bytes, columns.shapes)
+            let columns = of.fitting_plain((&keys, false), (room, narrow));
+            (columns.has(PARAMS), columns.has(BYTES), columns.has(SHAPE))
         };
         assert_eq!(shown(660.0, false), (true, true, true));
         assert_eq!(shown(600.0, false), (false, true, true));
@@ -492,12 +457,11 @@ mod tests {
     fn very_long_keys_do_not_hide_statistics_without_gain() {
         let rows = [tensor(&"long.".repeat(100), "float32", &[2])];
         let (of, keys) = (ColumnWidths::of(&rows), keys(&rows));
-        let fixed = ROW_PADDING + of.kind + pixels(6) + BYTES;
-        let all: f64 = MEASURES.iter().sum::<f64>() - MEASURES[BY_LAYER];
-        let room = fixed + all + MAX_KEY;
-        let shown = of.fitting(None, 0b111_1111, (&keys, KeyLines::Flat), (room, false));
-        let all = FittingColumns { measures: 0b111_1111, shapes: true, bytes: true, params: false };
-        assert_eq!(shown, all);
+        let shown = [0, 2, 5, 6, SHAPE, BYTES].map(|column| of.width(column, false));
+        let room = ROW_PADDING + of.kind + shown.iter().sum::<f64>() + MAX_KEY;
+        let fitting = |room| of.fitting(None, (&keys, false), (room, false));
+        assert_eq!(fitting(room), FittingColumns(DEFAULT_COLUMNS | 1 << SHAPE | 1 << BYTES));
+        assert_ne!(fitting(room - 1.0), fitting(room));
     }
 
     #[test]

@@ -9,14 +9,14 @@ use crate::page::marks::{classes, when};
 use crate::rows::Row;
 use crate::state::fmt;
 use crate::state::work::OpenWork;
-use crate::table::state::fit::{BYTES, MEASURES, PARAMS};
+use crate::table::state::fit::{BYTES, PARAMS, SHAPE};
 use crate::table::state::{COLUMNS, Column, Fold, FoldPattern};
 use crate::values::state::{RowTotals, figure, number, percent};
 
 /// A column of values: column, title, CSS classes.
 type ValueColumn = (Option<Column>, &'static str, &'static str);
 
-pub(super) const VALUES: [ValueColumn; MEASURES.len()] = [
+pub(super) const VALUES: [ValueColumn; SHAPE] = [
     (Some(Column::Measure(StatisticsField::Std)), "\u{3c3}", "wsd num"),
     (None, "by layer", "wly"),
     (Some(Column::Measure(StatisticsField::AbsMax)), "|x| max", "wmx num"),
@@ -37,7 +37,11 @@ pub fn columns(work: &OpenWork) -> Vec<ValueColumn> {
         Column::Bytes => "cb num",
         Column::Value | Column::Measure(_) => "cv",
     };
-    let plain = COLUMNS.iter().map(|&(column, name)| (Some(column), name, class(column)));
+    let kindless = work.widths.kind == 0.0;
+    let plain = COLUMNS
+        .iter()
+        .filter(|(column, _)| !(kindless && *column == Column::Kind))
+        .map(|&(column, name)| (Some(column), name, class(column)));
     match work.view.weights.any() {
         false => plain.collect(),
         true => {
@@ -51,7 +55,7 @@ pub fn columns(work: &OpenWork) -> Vec<ValueColumn> {
 }
 
 fn shown_columns(work: &OpenWork) -> impl Iterator<Item = ValueColumn> {
-    let bits = work.view.columns.measures;
+    let bits = work.view.columns.measures();
     // The sparkline over layers needs folded rows.
     let folded = !work.table.folds.is_empty();
     let wanted = move |(at, (_, _, class)): &(usize, ValueColumn)| {
@@ -63,15 +67,17 @@ fn shown_columns(work: &OpenWork) -> impl Iterator<Item = ValueColumn> {
 /// Returns the widths in pixels of the columns after the key. A narrow table has no column of plain
 /// values. A column that was dragged has its `own` width, by its CSS class.
 pub fn widths(work: &OpenWork, narrow: bool, own: &HashMap<&str, f64>) -> Vec<f64> {
-    let shown = work.view.columns;
+    let optional = |column: usize| {
+        let shown = work.view.columns.has(column);
+        shown.then(|| work.widths.width(column, !work.table.folds.is_empty()))
+    };
     let width = |class: &str| match class {
         "cd" => Some(work.widths.kind),
-        "cs" => shown.shapes.then(|| work.widths.shape_width(!work.table.folds.is_empty())),
-        "cp" => shown.params.then_some(PARAMS),
-        "cb" => shown.bytes.then_some(BYTES),
+        "cs" => optional(SHAPE),
+        "cp" => optional(PARAMS),
+        "cb" => optional(BYTES),
         "cv" => (!narrow).then_some(work.widths.value),
-        _ => (VALUES.iter().zip(MEASURES))
-            .find_map(|((.., classes), width)| classes.starts_with(class).then_some(width)),
+        _ => VALUES.iter().position(|(.., classes)| classes.starts_with(class)).and_then(optional),
     };
     let after_key = columns(work).into_iter().skip(1);
     let after_key = after_key.map(|(.., classes)| classes.split(' ').next().unwrap_or_default());

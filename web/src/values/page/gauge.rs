@@ -1,12 +1,15 @@
-//! The scan control in the top bar: a button, then a progress bar in its place, then the result.
+//! The control in the top bar that reads values: a button with a menu, then a progress bar in its
+//! place, then the result.
 
 use statelens_checkpoint::Grade;
 use yew::prelude::*;
 
-use crate::convert::page::running::recent;
-use crate::page::marks::{progress_bar, severity, tick_icon};
+use crate::page::action_menu::ActionMenu;
+use crate::page::marks::{severity, tick_icon};
 use crate::page::model::Sheet;
 use crate::page::model::actor::Actor;
+use crate::page::running::{bytes_done, left, percent, progress_bar, recent};
+use crate::protocol::job::JobKind;
 use crate::protocol::task::JobProgress;
 use crate::state::fmt;
 use crate::state::task::Task;
@@ -47,10 +50,11 @@ pub fn scan_button(
         }
         None => "Read all tensors once: deviations, extremes, zeros, NaN".to_owned(),
     };
+    let menu = read_menu(work, cap);
     match &values_panel.scan {
-        Task::Idle => {
-            html! { <button class="btn scan" id="scan" {title} onclick={begin}>{ "Scan values" }</button> }
-        }
+        Task::Idle => html! {
+            <span class="scan split"><button class="btn" id="scan" {title} onclick={begin}>{ "Read values" }</button>{ menu }</span>
+        },
         Task::Running(task) => gauge(actor, &task.now, &task.past, values_panel.stopping),
         Task::Done(done) => html! {
             <span class="scan">
@@ -60,16 +64,30 @@ pub fn scan_button(
                     else if done.bytes == 0 { { "all values are read" } }
                     else { { format!("scanned {} in {}", fmt::bytes(done.bytes), fmt::seconds(done.millis)) } }
                 </span></button>
-                if done.unread_bytes > 0 { <button class="btn" id="scan" {title} onclick={begin}>{ format!("Scan the rest \u{b7} {}", fmt::bytes(done.unread_bytes)) }</button> }
+                if done.unread_bytes > 0 { <button class="btn" id="scan" {title} onclick={begin}>{ format!("Read the rest \u{b7} {}", fmt::bytes(done.unread_bytes)) }</button> }
+                { menu }
             </span>
         },
         Task::Failed(error) => html! {
             <span class="scan">
-                <button class="textrow w-warn" id="scan-failed" onclick={show} title={format!("{} {}", error.title, error.text)}><span role="alert">{ severity(Grade::Warning) }{ "scan failed" }</span></button>
-                <button class="btn" id="scan" {title} onclick={begin}>{ "Scan again" }</button>
+                <button class="textrow w-warn" id="scan-failed" onclick={show} title={format!("{} {}", error.title, error.text)}><span role="alert">{ severity(Grade::Warning) }{ "reading failed" }</span></button>
+                <button class="btn" id="scan" {title} onclick={begin}>{ "Read again" }</button>
+                { menu }
             </span>
         },
     }
+}
+
+/// Renders the menu of the ways to read all values.
+fn read_menu(work: &OpenWork, cap: Option<u64>) -> Html {
+    let work = work.clone();
+    let statistics = Callback::from(move |actor: Actor| start_scan(&actor, &work, cap));
+    let verify = Callback::from(|actor: Actor| actor.show(Some(Sheet::Task(JobKind::Verify))));
+    let items = vec![
+        ("Statistics of all values", "", statistics),
+        ("Verify: also hashes and checksums", "V", verify),
+    ];
+    html! { <ActionMenu id="read-menu" text="" name="Ways to read the values" {items} /> }
 }
 
 /// Renders the scan button in the status bar of a small screen.
@@ -83,12 +101,10 @@ pub fn status(
         return html! {};
     }
     let (text, stops) = match &values_panel.scan {
-        Task::Running(task) => {
-            (format!("Stop at {} %", fmt::percent(task.now.done, task.now.total.max(1))), true)
-        }
+        Task::Running(task) => (format!("Stop at {} %", percent(&task.now)), true),
         Task::Done(done) if done.unread_bytes == 0 => return html! {},
-        Task::Done(_) => ("Scan the rest".to_owned(), false),
-        _ => ("Scan values".to_owned(), false),
+        Task::Done(_) => ("Read the rest".to_owned(), false),
+        _ => ("Read values".to_owned(), false),
     };
     let work = work.clone();
     let onclick = actor.on(move |actor, _: MouseEvent| match stops {
@@ -110,42 +126,16 @@ fn mark(work: &OpenWork) -> Html {
 fn gauge(actor: &Actor, now: &JobProgress, past: &[(u64, f64)], stopping: bool) -> Html {
     let stop = actor.on(move |actor, _: MouseEvent| actor.stop_scan());
     let (bytes, millis) = recent(now, past);
-    let mut parts = vec![of_total(now.done, now.total)];
+    let mut parts = vec![bytes_done(now.done, now.total)];
     if now.millis >= 500.0 && bytes > 0 {
         parts.push(fmt::rate(bytes, millis));
     }
-    // Within the first two seconds an estimate is too unstable to show.
-    if now.millis >= 2000.0 && bytes > 0 {
-        let left = now.total.saturating_sub(now.done) as f64 * millis / bytes as f64;
-        parts.push(format!("{} left", fmt::time_left(left)));
-    }
+    parts.extend(left(now, past).map(|left| format!("{left} left")));
     html! {
         <span class="scan now" id="scanning">
             { progress_bar(false, "Scanning values", (now.done, now.total)) }
             <span class="m scan-progress">{ parts.join(" \u{b7} ") }</span>
             <button class="btn" id="scan-stop" disabled={stopping} onclick={stop}>{ if stopping { "Stopping" } else { "Stop" } }</button>
         </span>
-    }
-}
-
-/// Formats progress as `41.2 of 67.4 GB`, both in the unit of the total.
-pub(super) fn of_total(done: u64, total: u64) -> String {
-    let total_text = fmt::bytes(total);
-    let Some((number, unit)) = total_text.split_once(' ') else { return total_text };
-    let Ok(value) = number.parse::<f64>() else { return total_text };
-    let places = number.split_once('.').map_or(0, |(_, places)| places.len());
-    let part = if total == 0 { 0.0 } else { done as f64 / total as f64 * value };
-    format!("{part:.places$} of {number} {unit}")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn progress_uses_the_unit_of_the_total() {
-        assert_eq!(of_total(41_200_000_000, 67_380_000_000), "41.2 of 67.4 GB");
-        assert_eq!(of_total(0, 500), "0 of 500 B");
-        assert_eq!(of_total(500, 500), "500 of 500 B");
     }
 }

@@ -7,7 +7,8 @@ use statelens_values::picture::power_of_ten;
 use statelens_values::weights::Measured;
 use yew::prelude::*;
 
-use crate::page::marks::{classes, one_of};
+use crate::page::choice::{choice, store};
+use crate::page::marks::classes;
 use crate::state::dtype::family;
 use crate::state::fmt;
 use crate::values::state::{number, percent};
@@ -85,10 +86,6 @@ pub fn HistogramView(props: &HistogramProps) -> Html {
             at.set(Some(next));
         })
     };
-    let scale = |to: bool, name: &'static str| {
-        let log = log.clone();
-        one_of("radio", *log == to, name, Callback::from(move |_: MouseEvent| log.set(to)))
-    };
     let read = match current {
         Some(index) => format!(
             "{} to {}: {}, {}",
@@ -102,7 +99,7 @@ pub fn HistogramView(props: &HistogramProps) -> Html {
     html! {
         <div class="histogram">
             <div class="scales"><span class="lab">{ format!("histogram, {count} bins") }</span><span class="grow"></span>
-                <span class="seg small" role="radiogroup" aria-label="Scale">{ scale(false, "linear") }{ scale(true, "\u{b1} log") }</span></div>
+                { choice(true, "Scale", &[(false, "linear"), (true, "\u{b1} log")], *log, store(&log)) }</div>
             <svg class={family(&props.dtype).class()} width={format!("{}", right + 2.0)} height={HEIGHT.to_string()} role="img" tabindex="0" aria-label={sentence(values)}
                 onmousemove={pick} onmouseleave={leave} {onkeydown}>
                 { for ticks(most).into_iter().map(|count| {

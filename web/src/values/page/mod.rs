@@ -72,6 +72,18 @@ impl Actor {
     }
 }
 
+/// Scrolls the inspector so that a value is in its middle, unless the lines around the value are in
+/// sight.
+fn reveal(value: &web_sys::Element) {
+    let Ok(Some(pane)) = value.closest(".insp") else { return };
+    let (frame, value) = (pane.get_bounding_client_rect(), value.get_bounding_client_rect());
+    let margin = frame.height() / 4.0;
+    if value.top() < frame.top() + margin || value.bottom() > frame.bottom() - margin {
+        let middle = |of: &web_sys::DomRect| (of.top() + of.bottom()) / 2.0;
+        pane.set_scroll_top(pane.scroll_top() + (middle(&value) - middle(&frame)) as i32);
+    }
+}
+
 /// Reads the selected tensor unless that takes long, and stops when the selection changes.
 #[hook]
 pub fn use_values_panel(model: &UseReducerHandle<PageModel>, actor: &Actor) {
@@ -111,7 +123,7 @@ pub fn use_values_panel(model: &UseReducerHandle<PageModel>, actor: &Actor) {
         let document = web_sys::window().and_then(|window| window.document());
         let selected = document.and_then(|it| it.query_selector(".vals .here").ok().flatten());
         if let Some(selected) = selected {
-            selected.scroll_into_view_with_bool(false);
+            reveal(&selected);
             // The sheet that led here has closed, and its focus went with it.
             let document = web_sys::window().and_then(|window| window.document());
             let active = document.and_then(|it| it.active_element());

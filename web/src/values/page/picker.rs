@@ -14,7 +14,7 @@ pub fn picker(actor: &Actor, work: &OpenWork) -> Html {
     if !work.view.weights.any() {
         return html! {};
     }
-    let shown = work.view.chosen.unwrap_or(work.view.columns.measures);
+    let shown = work.view.chosen.unwrap_or(work.view.columns.measures());
     let choice = |at: usize, name: &'static str| {
         let bit = 1u16 << at;
         let onchange = actor.on(move |actor, event: Event| {

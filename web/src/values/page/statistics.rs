@@ -3,19 +3,21 @@
 use std::rc::Rc;
 
 use statelens_checkpoint::float_repr;
+use statelens_values::Statistics;
 use statelens_values::weights::Measured;
 use yew::prelude::*;
 
 use crate::inspector::message::RowDetails;
-use crate::page::marks::{copy, progress_bar};
+use crate::page::error::short_error;
+use crate::page::marks::copy;
 use crate::page::model::actor::Actor;
+use crate::page::running::{bytes_done, progress_bar, running_line};
 use crate::protocol::task::JobProgress;
 use crate::rows::Row;
 use crate::state::fmt;
 use crate::state::task::Task;
 use crate::values::message::TensorValues;
 use crate::values::model::ValuesPanel;
-use crate::values::page::gauge::of_total;
 use crate::values::page::histogram::HistogramView;
 use crate::values::state::{number, whole};
 
@@ -44,10 +46,7 @@ pub fn StatisticsSection(props: &StatisticsProps) -> Html {
         .map(|(_, task)| task);
     let (body, aside) = match (&inspected.values, one, inspected.unread) {
         (Some(values), ..) => (numbers(&actor, props, &values.measured), aside(values)),
-        (None, Some(Task::Failed(error)), _) => (
-            html! { <><p class="w-warn">{ &error.title }</p><p class="dim">{ &error.text }</p></> },
-            html! {},
-        ),
+        (None, Some(Task::Failed(error)), _) => (short_error(error), html! {}),
         (None, Some(Task::Running(task)), _) => (
             html! {
                 <>
@@ -82,12 +81,8 @@ fn aside(values: &TensorValues) -> Html {
 
 fn reading(actor: &Actor, now: &JobProgress) -> Html {
     let stop = actor.on(move |actor, _: MouseEvent| actor.stop_reading());
-    html! {
-        <span class="lab">
-            if now.total > 0 { { of_total(now.done, now.total) }{ " " } }
-            <button class="textlink" id="stop-reading" onclick={stop}>{ "Stop" }</button>
-        </span>
-    }
+    let words = if now.total > 0 { bytes_done(now.done, now.total) } else { String::new() };
+    running_line("stop-reading", None, words, stop)
 }
 
 fn not_read(actor: &Actor, props: &StatisticsProps, bytes: u64) -> Html {
@@ -118,8 +113,11 @@ fn numbers(actor: &Actor, props: &StatisticsProps, measured: &Measured) -> Html 
     if of.count == 0 {
         return html! { <p class="dim" id="no-values">{ "No values: a dimension is 0." }</p> };
     }
-    let complex = is_complex(&props.row.dtype);
     let infinite = of.pos_inf + of.neg_inf;
+    let complex = is_complex(&props.row.dtype);
+    if of.count == 1 && !complex {
+        return single(of);
+    }
     let median = of.quantiles.map(|quantiles| quantiles[2]);
     let integers = of.whole.is_some();
     let figure = |label: &'static str, value: Option<f64>, integer: bool, title: &'static str| {
@@ -147,9 +145,11 @@ fn numbers(actor: &Actor, props: &StatisticsProps, measured: &Measured) -> Html 
         ("largest |x|", largest, false),
     ];
     let shape = &props.row.shape;
+    let texts = all.iter().map(|(label, text, ..)| (*label, text.as_str()));
+    let columns = if fits_twice(props.width, texts) { "kv two" } else { "kv two one" };
     html! {
         <>
-            <dl class="kv two">
+            <dl class={columns}>
                 { for all.into_iter().filter(|(label, text, ..)| !(complex && *label == "|x| mean" && text == "\u{2013}")).map(|(label, text, copied, title, warns)| {
                     html! {
                         <div><dt>{ label }</dt><dd><button class={if warns { "w-warn" } else { "" }} {title} onclick={Callback::from(move |_: MouseEvent| copy(&copied))}>{ text }</button></dd></div>
@@ -173,6 +173,35 @@ fn numbers(actor: &Actor, props: &StatisticsProps, measured: &Measured) -> Html 
     }
 }
 
+/// Renders the only value of a tensor: it is its own minimum, maximum, mean and median.
+fn single(of: &Statistics) -> Html {
+    let text = match of.min {
+        Some(value) => number_text(value, of.whole.is_some()),
+        None if of.nan > 0 => "NaN".to_owned(),
+        None => if of.pos_inf > 0 { "inf" } else { "\u{2212}inf" }.to_owned(),
+    };
+    let class = if of.min.is_none() { "w-warn" } else { "" };
+    html! { <dl class="kv"><dt>{ "value" }</dt><dd {class}>{ text }</dd></dl> }
+}
+
+/// Width in pixels of a character of a label and of a number.
+const LABEL: f64 = 6.6;
+const DIGIT: f64 = 7.3;
+/// Widths in pixels of the space around the text: margins, scroll bar and column gap of a narrow and of
+/// a wide inspector; the width from which on it is wide; the gap before a number.
+const MARGINS: (f64, f64) = (55.0, 67.0);
+const WIDE: f64 = 320.0;
+const GAP: f64 = 8.0;
+
+/// Returns whether two columns of labels and numbers fit into an inspector of this width in pixels,
+/// or its width is not known yet.
+fn fits_twice<'a>(width: f64, mut texts: impl Iterator<Item = (&'a str, &'a str)>) -> bool {
+    let margins = if width < WIDE { MARGINS.0 } else { MARGINS.1 };
+    let room = (width - margins) / 2.0 - GAP;
+    let count = |text: &str| text.chars().count() as f64;
+    width <= 0.0 || texts.all(|(label, text)| count(label) * LABEL + count(text) * DIGIT <= room)
+}
+
 /// Formats a number; integers below 2^53 are shown exactly.
 fn number_text(value: f64, integer: bool) -> String {
     whole(value).filter(|_| integer).unwrap_or_else(|| number(value))
@@ -181,6 +210,17 @@ fn number_text(value: f64, integer: bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn long_numbers_get_one_column() {
+        let long = [("min", "\u{2212}2,102,381,765"), ("median", "\u{2212}1,901,732,434")];
+        let short = [("|x| mean", "1.179e9"), ("NaN \u{b7} Inf", "0 \u{b7} 0")];
+        assert!(!fits_twice(280.0, long.into_iter()));
+        assert!(fits_twice(280.0, short.into_iter()));
+        assert!(!fits_twice(364.0, long.into_iter()));
+        assert!(fits_twice(520.0, long.into_iter()));
+        assert!(fits_twice(0.0, long.into_iter()), "not measured yet");
+    }
 
     #[test]
     fn integers_are_formatted_exactly() {

@@ -11,12 +11,12 @@ use web_sys::{File, HtmlInputElement};
 use yew::prelude::*;
 
 use crate::byte_map::page::TapeView;
-use crate::convert::page::running::{figure, figures};
 use crate::page::drop::{DroppedFile, save_text};
 use crate::page::error::{error_body, raise_limits_offer};
-use crate::page::marks::{Copy, cap, check, key, prose, severity, tick_icon};
+use crate::page::marks::{Copy, check, classes, key, prose, severity, tick_icon, when};
 use crate::page::model::actor::{Actor, click};
 use crate::page::model::{PageModel, Sheet};
+use crate::page::running::{figure, percent, progress, running_sheet};
 use crate::page::sheet::{SheetFrame, TaskSheet};
 use crate::protocol::error::ErrorText;
 use crate::protocol::job::JobKind;
@@ -74,8 +74,7 @@ pub fn status(actor: &Actor, task: &Task<VerifyReport>) -> Html {
     let text = match task {
         Task::Idle => html! { { "Verify" } },
         Task::Running(running) => {
-            let now = &running.now;
-            html! { <b>{ format!("verifying {} %", fmt::percent(now.done, now.total.max(1))) }</b> }
+            html! { <b>{ format!("verifying {} %", percent(&running.now)) }</b> }
         }
         Task::Done(done) => {
             // If all is sound, the verdict is shown in full, as it may have a qualification.
@@ -90,7 +89,9 @@ pub fn status(actor: &Actor, task: &Task<VerifyReport>) -> Html {
             html! { <>{ severity(Grade::Warning) }<b>{ "not verified" }</b></> }
         }
     };
-    html! { <button class="textrow" id="verify" title="Verify (V)" {onclick}><span>{ text }</span></button> }
+    // On wide screens the menu of "Read values" begins it.
+    let class = classes(&["textrow", when(matches!(task, Task::Idle), "only-s")]);
+    html! { <button {class} id="verify" title="Verify (V)" {onclick}><span>{ text }</span></button> }
 }
 
 /// Renders the icon of the result.
@@ -202,26 +203,18 @@ pub fn unpack_confirmation(
 }
 
 fn running(actor: &Actor, work: &OpenWork, now: &JobProgress, past: &[(u64, f64)]) -> Html {
-    let percent = fmt::percent(now.done, now.total.max(1));
     let done = now.done as f64 / now.total.max(1) as f64 * work.sums.bytes as f64;
+    let bar = html! {
+        if work.sums.bytes > 0 { <TapeView parts={work.parts.clone()} done={Some(done as u64)} /> }
+    };
     let cancel = actor.on(move |actor, _: MouseEvent| actor.stop_task(JobKind::Verify));
-    let browse = actor.on(move |actor, _: MouseEvent| actor.show(None));
-    html! {
+    let content = html! {
         <>
-            <div class="runbody" id="verify-run">
-                { figures("read", now, past) }
-                <div role="progressbar" aria-label="Verifying" aria-valuemin="0" aria-valuemax="100" aria-valuenow={percent.to_string()}>
-                    if work.sums.bytes > 0 { <TapeView parts={work.parts.clone()} done={Some(done as u64)} /> }
-                </div>
-                <p class="dim">{ "You can keep browsing the checkpoint; progress stays in the bar at the bottom." }</p>
-            </div>
-            <footer>
-                <span class="grow dim">{ "Keep this tab open until it is done." }</span>
-                <button class="btn" onclick={browse}>{ "Browse meanwhile" }</button>
-                <button class="btn" id="verify-cancel" onclick={cancel}>{ "Cancel " }{ cap("Esc") }</button>
-            </footer>
+            { progress(Classes::new(), "Verifying", Some((now.done, now.total)), bar) }
+            <p class="dim">{ "You can keep browsing the checkpoint; progress stays in the bar at the bottom." }</p>
         </>
-    }
+    };
+    running_sheet(actor, ("verify-run", "read"), (now, past), cancel, content)
 }
 
 fn verify_again(actor: &Actor) -> Html {
@@ -253,9 +246,9 @@ fn result(actor: &Actor, work: &OpenWork, done: &Rc<VerifyReport>) -> Html {
     html! {
         <>
             <div class="runbody" id="verify-done">
-                <h3 class="failed" role="status">
+                <div role="status"><h3 class="failed">
                     <span {class}>{ mark(done) }{ " " }{ title(&report.verdict(finite)) }</span>
-                </h3>
+                </h3></div>
                 if class == "w-good" { <p class="mid-ink">{ "Everything was read." }</p> }
                 <div class="block runhead">
                     { figure("read", fmt::bytes(done.bytes)) }
