@@ -74,7 +74,7 @@ pub(crate) enum Benchmark {
 /// Runs the given benchmarks, or all if none are given, and prints the results.
 pub(crate) fn run(parts: &[Benchmark]) -> Result<()> {
     let bench = Bench {
-        statelens: build(&["-p", "statelens-cli"], "statelens")?,
+        statelens: command()?,
         python: real_libraries(),
         script: project::root().join("benches").join("real.py"),
         folder: project::target().join("bench"),
@@ -131,6 +131,20 @@ pub(crate) fn run(parts: &[Benchmark]) -> Result<()> {
     let netron = bench.python.as_ref().and_then(|python| netron(&python.current));
     page::rates(&bench.statelens, netron.as_deref(), &files)?;
     page_weight()
+}
+
+/// Returns the command that is measured: that of STATELENS_BENCH_BINARY, or a new one.
+fn command() -> Result<PathBuf> {
+    match std::env::var_os("STATELENS_BENCH_BINARY") {
+        Some(path) => {
+            let path = PathBuf::from(path);
+            if !path.is_file() {
+                bail!("STATELENS_BENCH_BINARY: {} is not a file", path.display());
+            }
+            Ok(path)
+        }
+        None => build(&["-p", "statelens-cli"], "statelens"),
+    }
 }
 
 /// Builds with optimisations, and returns the path of a program.
@@ -603,7 +617,7 @@ impl ResultTable {
         self.rows.push(row);
     }
 
-    /// Adds a row that only has a rate, in millions of values per second.
+    /// Adds a row that only has a rate, with its unit.
     fn rate(&mut self, what: &str, rate: &str, wanted: &str) {
         let mut row = [const { String::new() }; 7];
         (row[0], row[5], row[6]) = (what.into(), rate.into(), wanted.into());

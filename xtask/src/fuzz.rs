@@ -12,7 +12,7 @@ use crate::{built, project, setup, shell};
 /// the timeout is in wall-clock time, for the page being built concurrently. Messages about inputs
 /// without problems are turned off.
 const OPTIONS: [&str; 5] = [
-    "-timeout=20",
+    "-timeout=60",
     "-rss_limit_mb=1024",
     "-max_len=1048576",
     "-verbosity=0",

@@ -90,7 +90,8 @@ enum Task {
     /// Compare what we read and write with the real libraries (torch, cerebras-pytorch, h5py).
     Interop,
     /// Measure times and peak memory, against the real library and `cp`. Prints only; never fails
-    /// because something is slow.
+    /// because something is slow. STATELENS_BENCH_BINARY is a release build of the command to
+    /// measure; without it, one is built.
     Bench {
         /// Only these parts.
         parts: Vec<bench::Benchmark>,

@@ -4,9 +4,9 @@
 //! torch; TensorFlow and JAX are compatible with neither; and release 2.4 of cerebras-pytorch, for
 //! which format 0.4 is written, needs Python 3.8, and is skipped where that is missing. Others add
 //! packages to one of these: for tests of the Python package ([`package`]), for checkpoints in S3
-//! ([`s3`]), for quantised weights ([`quantised`]), and for checkpoints of ranks ([`ranks`]). Their packages are pinned in
-//! `tests/interop/requirements-*.txt`. The environments are
-//! in `target/python`, and are rebuilt only when those files change.
+//! ([`s3`]), for quantised weights ([`quantised`]), and for checkpoints of ranks ([`ranks`]). Their
+//! packages are pinned in `tests/interop/requirements-*.txt`. The environments are in
+//! `target/python`, and are rebuilt only when those files change.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -296,6 +296,11 @@ impl TestReport {
             }
         }
         let failed = self.failed();
+        if failed > 0 {
+            // A full disk makes unrelated steps fail.
+            let disk = shell::output(shell::command("df").args(["-h", "."])).unwrap_or_default();
+            println!("{disk}");
+        }
         println!("{} passed, {failed} failed", self.steps.len() - failed);
         if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
     }

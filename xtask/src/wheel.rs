@@ -26,9 +26,10 @@ pub(crate) fn test(features: &[&str]) -> Result<()> {
     let mut tests = shell::command(&python);
     tests.current_dir(package()).env("STATELENS_FIXTURES", fixtures);
     shell::run(tests.args(["-m", "pytest", "--quiet", "-p", "no:cacheprovider"]))?;
+    let stubtest = ["-m", "mypy.stubtest", "pystatelens", "--allowlist", "stubtest.txt"];
     for arguments in [
         &["-m", "mypy", "python/pystatelens"][..],
-        &["-m", "mypy.stubtest", "pystatelens", "--mypy-config-file", "pyproject.toml"],
+        &[&stubtest[..], &["--mypy-config-file", "pyproject.toml"]].concat(),
     ] {
         shell::run(shell::command(&python).current_dir(package()).args(arguments))?;
     }

@@ -53,6 +53,7 @@ fn run_maturin(build: &Build, target: &str) -> Result<PathBuf> {
     let tools = Venv::with("wheels", TOOLS)?;
     let profile = build.profile.as_deref().unwrap_or("wheel");
     let mut options = vec!["--features", "object-store", "--profile", profile, "--target", target];
+    options.extend(["--compression-level", "9"]);
     if target.contains("linux") {
         let oldest = if target.ends_with("musl") { MUSL } else { GLIBC };
         options.extend(["--compatibility", oldest, "--zig"]);

@@ -1,4 +1,4 @@
-//! Runs tests and lists those that take longest.
+//! Runs tests and lists those that fail and those that take longest.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -13,18 +13,27 @@ const LISTED: usize = 10;
 /// Lets the test programs, and nothing else, use their unstable option for times.
 const RUNNER: &str = "target.'cfg(all())'.runner=[\"env\", \"RUSTC_BOOTSTRAP=1\"]";
 
+/// How many lines of the output of a failed test its report repeats.
+const REPEATED_LINES: usize = 8;
+
 /// Runs `cargo test`, prints its output as it arrives, and then its slowest tests.
+///
+/// # Errors
+///
+/// An error has the first lines of what each failed test printed.
 pub(super) fn run(cargo: &mut Command) -> Result<()> {
     let options = ["--config", RUNNER, "--", "-Z", "unstable-options", "--report-time"];
     cargo.args(options).stdout(Stdio::piped());
     println!("$ {}", shell::shown(cargo));
     let mut child = cargo.spawn().context("could not start cargo")?;
     let mut times = Vec::new();
+    let mut failures = Failures::default();
     if let Some(output) = child.stdout.take() {
         for line in BufReader::new(output).split(b'\n') {
             let line = line.context("reading the output of the tests")?;
             let line = String::from_utf8_lossy(&line);
             println!("{line}");
+            failures.read(&line);
             times.extend(time(&line).map(|(name, seconds)| (seconds, name.to_owned())));
         }
     }
@@ -36,7 +45,30 @@ pub(super) fn run(cargo: &mut Command) -> Result<()> {
     }
     match status.success() {
         true => Ok(()),
-        false => bail!("tests failed ({status})"),
+        false => bail!("tests failed ({status})\n{}", failures.lines.join("\n")),
+    }
+}
+
+/// The first lines of what failed tests print, below their names.
+#[derive(Default)]
+struct Failures {
+    lines: Vec<String>,
+    /// How many lines of the current test are still to be taken.
+    left: usize,
+}
+
+impl Failures {
+    fn read(&mut self, line: &str) {
+        // Test programs print a heading for each test, and the list of names after the last one.
+        if line.starts_with("---- ") && line.ends_with(" stdout ----") {
+            self.left = 1 + REPEATED_LINES;
+        } else if line == "failures:" {
+            self.left = 0;
+        }
+        if self.left > 0 && !line.is_empty() {
+            self.lines.push(line.to_owned());
+            self.left -= 1;
+        }
     }
 }
 
@@ -50,6 +82,48 @@ fn time(line: &str) -> Option<(&str, f64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn failures_have_the_first_lines_of_each_failed_test() {
+        let mut failures = Failures::default();
+        let printed = "\
+test a ... FAILED <0.5s>
+failures:
+
+---- a stdout ----
+
+thread 'a' panicked at src/a.rs:1:1:
+no
+---- b::c stdout ----
+1
+2
+3
+4
+5
+6
+7
+8
+9
+
+failures:
+    a
+";
+        printed.lines().for_each(|line| failures.read(line));
+        let expected = "\
+---- a stdout ----
+thread 'a' panicked at src/a.rs:1:1:
+no
+---- b::c stdout ----
+1
+2
+3
+4
+5
+6
+7
+8";
+        assert_eq!(failures.lines.join("\n"), expected);
+    }
 
     #[test]
     fn reads_the_times_that_test_programs_print() {
