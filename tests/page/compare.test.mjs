@@ -6,7 +6,7 @@ import { mkdtempSync, readFileSync, rmSync, truncateSync, writeFileSync } from "
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
-import { command, drop, dropped, fixture, launch, withPage } from "./harness.mjs";
+import { choosing, command, drop, dropped, fixture, launch, withPage } from "./harness.mjs";
 import { floats } from "./make.mjs";
 
 // The command names commands where the page names its controls.
@@ -335,11 +335,8 @@ test("comparing values shows progress, stops on request and restarts", async () 
   await withPage(browser, async (page) => {
     await page.setInputFiles("#choose-files", paths[0]);
     await page.waitForSelector("#work .row");
-    const chooserOpens = page.waitForEvent("filechooser");
-    await page.evaluate(() => {});
-    await page.title();
-    await page.click("#compare-with");
-    await (await chooserOpens).setFiles(paths[1]);
+    const chooser = await choosing(page, () => page.click("#compare-with"));
+    await chooser.setFiles(paths[1]);
     // The structure is shown before the values are read.
     await page.waitForSelector('#compare [data-mark="not read"]');
     await page.waitForSelector("#verdict .prog");
@@ -358,12 +355,7 @@ test("a comparison opens by key, swaps sides and closes; a file that is not a ch
   await withPage(browser, async (page) => {
     await drop(page, "body", [dropped(GPT)]);
     await page.waitForSelector("#work .row");
-    const chooserOpens = page.waitForEvent("filechooser");
-    await page.evaluate(() => {});
-    // Once the browser has answered a request, it intercepts dialogs.
-    await page.title();
-    await page.keyboard.press("d");
-    const chooser = await chooserOpens;
+    const chooser = await choosing(page, () => page.keyboard.press("d"));
     await chooser.setFiles(fixture("cerebras/v2.10.0/seed.mdl"));
     const names = () => page.$$eval("#compare .ab .name", (names) => names.map((name) => name.textContent));
     await page.waitForSelector("#save-report:not([disabled])");
@@ -415,7 +407,7 @@ test("long keys wrap at 1024 pixels before shapes are left out, and a phone save
   await withPage(browser, async (page) => {
     await page.setInputFiles("#choose-files", names[0]);
     await page.waitForSelector("#work .row");
-    const [chooser] = await Promise.all([page.waitForEvent("filechooser"), page.keyboard.press("d")]);
+    const chooser = await choosing(page, () => page.keyboard.press("d"));
     await chooser.setFiles(names[1]);
     await page.waitForSelector("#save-report:not([disabled])");
     assert.ok(await page.locator("#compare .head .cs").isVisible(), "shape");

@@ -6,7 +6,7 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
-import { accessibility, command, launch, withPage } from "./harness.mjs";
+import { accessibility, choosing, command, launch, withPage } from "./harness.mjs";
 import { stored } from "./make.mjs";
 
 let browser;
@@ -149,9 +149,8 @@ test("several keys are picked, counted, converted and compared", async () => {
     await page.waitForFunction(() => /keys2 of 3/.test(document.querySelector(".plan dl")?.textContent));
     await page.keyboard.press("Escape");
     // The comparison is filtered by the picked keys.
-    const choosing = page.waitForEvent("filechooser");
-    await page.click("#compare-other");
-    await (await choosing).setFiles(path);
+    const chooser = await choosing(page, () => page.click("#compare-other"));
+    await chooser.setFiles(path);
     await page.waitForSelector("#compare-filter, [aria-label='Filter keys']");
     assert.match(await page.inputValue("[aria-label='Filter keys']"), /^\/\^\(.*\\\.weight\|.*\\\.weight\)\$\/$/);
   });

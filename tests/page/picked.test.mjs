@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { after, before, test } from "node:test";
-import { drop, launch, withPage } from "./harness.mjs";
+import { choosing, drop, launch, withPage } from "./harness.mjs";
 import { floats } from "./make.mjs";
 
 let browser;
@@ -55,8 +55,7 @@ test("three picked keys can be compared with another file only", () =>
   withPage(browser, async (page) => {
     await pick(page, ["a.weight", "b.weight", "c.bias"]);
     assert.equal(await page.isDisabled("#compare-picked"), true);
-    const chooser = page.waitForEvent("filechooser");
-    await page.click("#compare-other");
-    await (await chooser).setFiles({ name: "other.safetensors", mimeType: "", buffer: floats(values) });
+    const chooser = await choosing(page, () => page.click("#compare-other"));
+    await chooser.setFiles({ name: "other.safetensors", mimeType: "", buffer: floats(values) });
     await page.waitForSelector("#compare #verdict");
   }));

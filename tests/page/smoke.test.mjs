@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import { accessibility, fixture, launch, site, withPage } from "./harness.mjs";
+import { accessibility, choosing, fixture, launch, site, withPage } from "./harness.mjs";
 
 let browser;
 before(async () => {
@@ -78,9 +78,8 @@ test("a part that can't be loaded is reported, and the file can be opened again"
     await page.getByText("A part of Statelens could not be loaded.").first().waitFor();
     await page.getByText("Check the connection").first().waitFor();
     await page.context().unroute("**/*_rest.wasm");
-    const chooser = page.waitForEvent("filechooser");
-    await page.getByRole("button", { name: "Open…" }).click();
-    await (await chooser).setFiles(fixture("torch/zip_training_ckpt.pt"));
+    const chooser = await choosing(page, () => page.getByRole("button", { name: "Open…" }).click());
+    await chooser.setFiles(fixture("torch/zip_training_ckpt.pt"));
     await page.waitForSelector("#work .row");
     await page.keyboard.press("c");
     await page.waitForSelector(".plan:not(.late)");

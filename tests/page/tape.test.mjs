@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import { accessibility, becomes, drop, launch, withPage } from "./harness.mjs";
+import { accessibility, becomes, choosing, drop, launch, withPage } from "./harness.mjs";
 import { floats } from "./make.mjs";
 
 let browser;
@@ -74,7 +74,7 @@ test("the wheel zooms into the byte map around the pointer, and a button shows t
 test("a comparison marks what differs on the bytes of the first", async () => {
   await withPage(browser, async (page) => {
     await open(page, floats({ "a.weight": values, "b.weight": values, "c.weight": values, "d.weight": values }));
-    const [chooser] = await Promise.all([page.waitForEvent("filechooser"), page.keyboard.press("d")]);
+    const chooser = await choosing(page, () => page.keyboard.press("d"));
     await chooser.setFiles({ name: "after.safetensors", mimeType: "", buffer: moved });
     await page.waitForSelector("#save-report:not([disabled])");
     const line = await page.getAttribute("#differs .differs", "d");
