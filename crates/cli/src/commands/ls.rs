@@ -7,7 +7,9 @@ use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::collections::HashSet;
 
-use statelens::parts::checkpoint::{Checkpoint, Leaf, known_key, natural_order, order, shape_text};
+use statelens::parts::checkpoint::{
+    Checkpoint, Leaf, known_key, natural_order, numel, order, shape_text,
+};
 use statelens::parts::convert::{Pattern, dtype_named};
 use statelens::parts::describe::{
     GroupAttributes, dtype_of, fields_text, in_pieces, kind_of, leaf_json, pieces, shape_of,
@@ -194,14 +196,22 @@ fn table(checkpoint: &Checkpoint, leaves: &[Leaf], with_pieces: bool) -> TextTab
         table.row([Cow::Borrowed(&*key)].into_iter().chain(short).chain(cells));
         let tensor = checkpoint.tensor_of(leaf.target).filter(|_| with_pieces);
         let tensor = tensor.map(|(_, tensor)| in_pieces(checkpoint, &leaf.flat, tensor));
-        for piece in tensor.map_or_else(Vec::new, |tensor| pieces(checkpoint, &tensor)) {
+        let stored = tensor.as_deref().map_or_else(Vec::new, |tensor| pieces(checkpoint, tensor));
+        for piece in stored {
+            let numel = numel(&piece.shape).filter(|_| !piece.file.is_empty());
+            let bytes = tensor.as_ref().zip(numel).and_then(|(tensor, n)| tensor.dtype.bytes_of(n));
             let rank = piece.rank.map_or(String::new(), |rank| format!("rank {rank}, "));
             let place = match piece.file.as_str() {
                 "" => "no bytes".to_owned(),
+                // An archive or stream around the values has another length.
+                file if bytes != Some(piece.bytes) => {
+                    let (stored, offset) = (grouped(piece.bytes), grouped(piece.offset));
+                    format!("{rank}{file}, in {stored} bytes from byte {offset}")
+                }
                 file => format!("{rank}{file}, byte {}", grouped(piece.offset)),
             };
             let at = format!("  piece at {}", shape_text(&piece.at));
-            let (shape, bytes) = (shape_text(&piece.shape), grouped(piece.bytes));
+            let (shape, bytes) = (shape_text(&piece.shape), bytes.map_or(String::new(), grouped));
             let mut row = vec![at, String::new(), String::new(), shape, bytes, place];
             if shorter {
                 row.insert(1, String::new());

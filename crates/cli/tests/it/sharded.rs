@@ -62,6 +62,28 @@ fn pieces_are_listed_with_rank_file_and_offset() {
     assert_eq!(pieces[1]["rank"], 2);
 }
 
+/// The bytes of a piece are those of its values, whatever archive is around them.
+#[test]
+fn bytes_of_pieces_are_those_of_the_tensor() {
+    let folder = text(&fixture("sharded/dcp_w2_mix"));
+    let listed = run(["ls", &folder, "--pieces", "--json"]).json();
+    let mut split = 0;
+    for entry in listed["entries"].as_array().unwrap() {
+        let Some(pieces) = entry["pieces"].as_array() else { continue };
+        split += 1;
+        let table = run(["ls", &folder, entry["key"].as_str().unwrap(), "--pieces"]).ok();
+        let rows: Vec<&str> = table.lines().filter(|line| line.contains("piece at")).collect();
+        assert_eq!(rows.len(), pieces.len(), "{table}");
+        let bytes = rows.iter().map(|row| {
+            let (values, place) = row.split_once("  rank ").unwrap();
+            assert!(place.contains("in 1,") && place.contains(" bytes from byte "), "{row}");
+            values.split_whitespace().next_back().unwrap().replace(',', "").parse::<u64>().unwrap()
+        });
+        assert_eq!(Some(bytes.sum::<u64>()), entry["bytes"].as_u64(), "{table}");
+    }
+    assert!(split > 1, "{listed}");
+}
+
 /// Only the model is written; further states are written if they are selected.
 #[test]
 fn conversions_write_the_model() {
