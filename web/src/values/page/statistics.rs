@@ -126,7 +126,10 @@ fn numbers(actor: &Actor, props: &StatisticsProps, measured: &Measured) -> Html 
     };
     let nan = format!("{} \u{b7} {}", fmt::exact(of.nan), fmt::exact(infinite));
     let copied_nan = format!("{} {infinite}", of.nan);
-    let of_median = if of.exact { COPY } else { "Copy \u{b7} within 1/256" };
+    let of_median = match of.exact {
+        true => "Copy \u{b7} of two middle values the lower, as torch.median",
+        false => "Copy \u{b7} within 1/256",
+    };
     let all = [
         figure(if complex { "|x| min" } else { "min" }, of.min, integers, COPY),
         figure(if complex { "|x| max" } else { "max" }, of.max, integers, COPY),
