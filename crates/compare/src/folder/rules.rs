@@ -41,11 +41,11 @@ rules! {
         "Fetch the file again.";
     FILE_POINTER "file-pointer" Error
         "A file is a Git LFS pointer"
-        "The repository was cloned without Git LFS: the file names the weights, and does not hold them."
+        "The repository was cloned without Git LFS: the file names the weights, but does not contain them."
         "Run `git lfs pull` in the clone, or download the file from the repository's page.";
     FILE_WEB_PAGE "file-web-page" Error
         "A file is a web page or a server's error message"
-        "A download without the right to read, or of the wrong address, saves the page that the server sent."
+        "A download without permission to read, or from the wrong address, saves the page that the server sent."
         "Open the file in a text editor to see what the server said. Log in if it asks for it, and download the file again.";
     FILE_CUT "file-cut" Error
         "A file ends before its last tensor does"
@@ -56,7 +56,7 @@ rules! {
         "safetensors refuses such a file. Something was appended, or the file was written over a longer one."
         "Fetch the file again, or convert it: `statelens convert` writes a file without those bytes.";
     FILE_HOLES "file-offsets" Error
-        "The tensors of a file overlap, leave holes, or have other sizes than their shapes"
+        "The tensors of a file overlap, leave holes, or have sizes that do not match their shapes"
         "safetensors refuses such a file."
         "Write the file again with the library that made it.";
     FILE_DAMAGED "file-damaged" Error
@@ -68,12 +68,12 @@ rules! {
         "A pickle is a program, and this one does harm."
         "Do not load it. `statelens scan` shows what it would run.";
     HEADER_ALIGNMENT "header-alignment" Warning
-        "The data of a safetensors file do not begin on a multiple of 8 bytes"
+        "The data of a safetensors file do not begin at a multiple of 8 bytes"
         "The file loads, but readers that map it into memory have to copy."
         "Write the file again with a current version of safetensors.";
     DOWNLOAD_UNFINISHED "download-unfinished" Warning
         "The rest of an interrupted download"
-        "It takes space and is part of nothing."
+        "It takes space, and nothing uses it."
         "Finish the download, or delete the file.";
 
     FILE_COPY "file-copy" Warning
@@ -87,7 +87,7 @@ rules! {
         "Fetch the index again, or write it from the shards: `statelens check FOLDER --fix-index`.";
     INDEX_OUTSIDE "index-outside" Error
         "The index names a file outside of the folder"
-        "A copy of the folder is not whole, and a loader may be led to other files."
+        "A copy of the folder is not complete, and a loader may be led to other files."
         "Put the file into the folder, and write the index again: `statelens check FOLDER --fix-index`.";
     INDEX_MISSING "index-missing" Error
         "There are numbered shards and no index"
@@ -118,12 +118,12 @@ rules! {
         "It gets random values, or loading fails."
         "The shards and the index are of different versions, or a shard was written without it: fetch both again.";
     TENSOR_IN_WRONG_SHARD "tensor-in-wrong-shard" Error
-        "A tensor is in another shard than the index says"
+        "A tensor is not in the shard that the index names"
         "A loader that opens the shard that the index names does not find it."
         "Write the index again: `statelens check FOLDER --fix-index`.";
     TENSOR_TWICE "tensor-twice" Warning
         "Two shards have the same tensor"
-        "One copy too many; only the values show whether they differ."
+        "There is one copy too many; only the values show whether they differ."
         "Remove one of them: `statelens convert` writes each tensor once.";
     TENSOR_TWICE_DIFFERS "tensor-twice-differs" Error
         "Two shards have a tensor with different dtypes or shapes"
@@ -136,7 +136,7 @@ rules! {
     SINGLE_AND_SHARDS_DIFFER "single-and-shards-differ" Error
         "A single file and the shards next to it have different tensors"
         "Loaders disagree on which they load."
-        "Delete those that are old.";
+        "Delete the old ones.";
     METADATA_DIFFERS "metadata-differs" Warning
         "`__metadata__` of a shard differs from that of the others"
         "The shards were written by different tools."
@@ -148,12 +148,12 @@ rules! {
         "Fetch the parts of one model again, under their original names, into a folder of their own.";
 
     GGUF_METADATA "gguf-metadata" Error
-        "The metadata of a GGUF model have other sizes than its tensors"
+        "The metadata of a GGUF model do not match the sizes of its tensors"
         "llama.cpp builds the model from the metadata, and refuses tensors of other sizes or numbers."
         "Convert the model again, or fetch the file again.";
     GGUF_TOKENIZER "gguf-tokenizer" Error
         "The tokenizer of a GGUF model does not fit the embedding, or contradicts itself"
-        "llama.cpp takes the vocabulary from the tokenizer, and refuses an embedding with another number of rows."
+        "llama.cpp takes the vocabulary from the tokenizer, and refuses an embedding with a different number of rows."
         "Convert the model again with the tokenizer that was saved with the weights.";
 
     LAYER_MISSING "layer-missing" Error
@@ -177,44 +177,44 @@ rules! {
         "Loading fails, or an expert gets random values."
         "Look for them in a shard that is missing, or save the model again.";
     SHAPE_DIFFERS "shape-differs" Error
-        "A tensor has another shape than those of the other layers"
+        "The shape of a tensor differs from those in the other layers"
         "Loaders refuse it: it is part of another model."
         "Fetch the file again, or save the model again.";
     DTYPE_DIFFERS "dtype-differs" Warning
-        "A tensor has another dtype than those of the other layers"
-        "It loads, but takes other space and may be computed with another precision."
-        "If it is not on purpose, cast it: `statelens convert IN OUT --cast KEY=DTYPE`.";
+        "The dtype of a tensor differs from those in the other layers"
+        "It loads, but its size differs, and it may be computed with another precision."
+        "If that was not intended, cast it: `statelens convert IN OUT --cast KEY=DTYPE`.";
 
     CONFIG_BROKEN "config-broken" Error
         "config.json can't be read"
         "Loaders build the model from it."
         "Fetch it again, or correct the JSON.";
     CONFIG_LAYERS "config-layers" Error
-        "The config has another number of layers than the file"
+        "The config and the file disagree on the number of layers"
         "Layers get random values, or are ignored."
         "Use the config that was saved with the weights.";
     CONFIG_HIDDEN_SIZE "config-hidden-size" Error
-        "The config has another hidden size than the tensors"
+        "The config and the tensors disagree on the hidden size"
         "Loaders refuse the weights."
         "Use the config that was saved with the weights.";
     CONFIG_HEADS "config-heads" Error
-        "The config has another number of heads than the projections"
+        "The config and the projections disagree on the number of heads"
         "Loaders refuse the weights, or split them into other heads."
         "Use the config that was saved with the weights.";
     CONFIG_VOCABULARY "config-vocabulary" Error
-        "The config has another vocabulary size than the embedding"
+        "The config and the embedding disagree on the size of the vocabulary"
         "Loaders refuse the embedding."
         "Use the config that was saved with the weights, or set `vocab_size` to the number of rows.";
     CONFIG_FEED_FORWARD "config-feed-forward" Error
-        "The config has another size of the feed-forward layers than the tensors"
+        "The config and the tensors disagree on the size of the feed-forward layers"
         "Loaders refuse the weights."
         "Use the config that was saved with the weights.";
     CONFIG_EXPERTS "config-experts" Error
-        "The config has another number of experts than the layers"
+        "The config and the layers disagree on the number of experts"
         "Loaders refuse the weights."
         "Use the config that was saved with the weights.";
     CONFIG_SHAPE "config-shape" Error
-        "The config states another size than a tensor has"
+        "A tensor does not have the size that the config states"
         "Loaders refuse the weights."
         "Use the config that was saved with the weights.";
     CONFIG_BIAS "config-bias" Warning
@@ -234,7 +234,7 @@ rules! {
         "Loaders disagree on which one counts. Only the values show whether they differ."
         "Remove the head, or set `tie_word_embeddings` to false if it was trained.";
     CONFIG_HEAD_MISSING "config-head-missing" Error
-        "The config has an output head of its own, and none is stored"
+        "The config has a separate output head, and none is stored"
         "The head gets random values."
         "Set `tie_word_embeddings` to true if the model was trained so, or add the head.";
     CONFIG_NEXT_TOKEN "config-next-token" Warning
@@ -242,16 +242,16 @@ rules! {
         "The model loads; speculative decoding with these layers does not work."
         "Fetch the file with them, or set the number to 0.";
     CONFIG_PART_MISSING "config-part-missing" Error
-        "The config has a part of the model of which no tensor is stored"
+        "The config describes a part of the model, and none of its tensors are stored"
         "The part gets random values."
         "Fetch the file with the part, or use the config of the language model alone.";
     CONFIG_QUANTIZATION "config-quantization" Error
         "The config and the tensors disagree on quantisation"
-        "Loaders take quantised numbers for weights, or look for tensors that are not there."
+        "Loaders use quantised numbers as weights, or look for tensors that are not there."
         "Use the config that was saved with the weights.";
     SCALE_MISSING "scale-missing" Error
         "A quantised weight has no scale"
-        "Loaders take its raw numbers for weights, or refuse it."
+        "Loaders use its raw numbers as weights, or refuse it."
         "Look for it in a shard that is missing, or quantise the model again.";
     SCALE_SHAPE "scale-shape" Error
         "A scale does not fit the blocks of its weight"
@@ -269,7 +269,7 @@ rules! {
         "Fetch it again.";
 
     ADAPTER_CONFIG "adapter-config" Error
-        "The config of an adapter is missing, or names other modules than the adapter has"
+        "The config of an adapter is missing, or does not name the modules of the adapter"
         "PEFT builds the adapter from it. Loading fails, or leaves matrices out."
         "Use the adapter_config.json that was saved with the adapter.";
     ADAPTER_BASE "adapter-base" Error
