@@ -1,4 +1,4 @@
-// Tells the user if the program can't run, and whether the browser has WebAssembly SIMD, which it uses.
+// Shows the user if the program can't run, and whether the browser has WebAssembly SIMD, which it uses.
 
 /** A minimal Wasm module with a SIMD instruction. */
 const VECTOR = [0, 97, 115, 109, 1, 0, 0, 0, 1, 5, 1, 96, 0, 1, 123, 3, 2, 1, 0, 10, 8, 1, 6, 0, 65, 0, 253, 15, 11];

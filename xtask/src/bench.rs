@@ -81,47 +81,47 @@ pub(crate) fn run(parts: &[Benchmark]) -> Result<()> {
     };
     fs::create_dir_all(&bench.folder)?;
     let mut table = ResultTable::default();
-    let asked = |benchmark: Benchmark| parts.is_empty() || parts.contains(&benchmark);
-    if asked(Benchmark::Keys) {
+    let is_selected = |benchmark: Benchmark| parts.is_empty() || parts.contains(&benchmark);
+    if is_selected(Benchmark::Keys) {
         bench.listing(&mut table)?;
         bench.many_keys(&mut table)?;
         bench.many_tensors(&mut table)?;
     }
-    if asked(Benchmark::Conversions) {
+    if is_selected(Benchmark::Conversions) {
         for (name, rows) in INPUTS {
             bench.conversions(name, rows, &mut table)?;
         }
     }
-    if asked(Benchmark::Formats) {
+    if is_selected(Benchmark::Formats) {
         bench.formats(&mut table)?;
     }
-    if asked(Benchmark::Casts) {
+    if is_selected(Benchmark::Casts) {
         bench.casts(&mut table)?;
     }
-    if asked(Benchmark::Views) {
+    if is_selected(Benchmark::Views) {
         bench.views(&mut table)?;
     }
-    if asked(Benchmark::Families) {
+    if is_selected(Benchmark::Families) {
         bench.families(&mut table)?;
     }
-    if asked(Benchmark::Values) {
+    if is_selected(Benchmark::Values) {
         bench.values(&mut table)?;
     }
-    if asked(Benchmark::Quantised) {
+    if is_selected(Benchmark::Quantised) {
         bench.quantised(&mut table)?;
     }
-    if asked(Benchmark::Scan) {
+    if is_selected(Benchmark::Scan) {
         bench.scan(&mut table)?;
     }
-    if asked(Benchmark::Ranks) {
+    if is_selected(Benchmark::Ranks) {
         bench.ranks(&mut table)?;
     }
-    if asked(Benchmark::Large) {
+    if is_selected(Benchmark::Large) {
         bench.large(&mut table)?;
     }
     println!("\n{}\n", machine());
     table.print();
-    if !asked(Benchmark::Page) {
+    if !is_selected(Benchmark::Page) {
         return Ok(());
     }
     println!("\nThe page in a browser:");

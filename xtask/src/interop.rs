@@ -18,7 +18,7 @@ pub(crate) enum Share {
     Ci,
 }
 
-/// The scripts of [`Share::Ci`], besides the comparison of all fixtures.
+/// The scripts of [`Share::Ci`], in addition to the comparison of all fixtures.
 const CI: [&str; 5] = ["snippets", "numpy_archives", "safetensors_files", "bundles", "optimizers"];
 
 /// Runs `tests/interop` with the binary `statelens`; prints counts, and fails on any difference.

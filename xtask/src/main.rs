@@ -113,7 +113,7 @@ enum Task {
     /// Make the wheel of the Python package for this platform: target/release-files. The page is in
     /// it if the small site has been built.
     Wheel {
-        /// Build it as tests are compiled, and test it beside the real libraries.
+        /// Build it as tests are compiled, and test it with the real libraries.
         #[arg(long)]
         test: bool,
     },

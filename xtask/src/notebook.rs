@@ -11,7 +11,8 @@ use crate::{project, setup, shell};
 const PACKAGES: &[&str] =
     &["jupyterlab==4.6.6", "anywidget==0.11.0", "ipykernel==7.4.0", "numpy==2.4.6"];
 
-/// Installs a wheel that holds the page beside JupyterLab, and shows a checkpoint in a notebook in a headless browser.
+/// Installs JupyterLab and a wheel that contains the page, and shows a checkpoint in a notebook in
+/// a headless browser.
 pub(crate) fn test(wheel: &Path) -> Result<()> {
     println!("\n== Test the page in JupyterLab");
     let browser = setup::page_tests()?;

@@ -171,7 +171,8 @@ codes! {
     TensorAttributes = "tensor-attributes",
     /// A tensor of another class becomes a plain tensor.
     TensorClass = "tensor-class",
-    /// Tied tensors, or other values that were one object, are no longer tied or have one name.
+    /// Tied tensors, or other values that were one object, are no longer tied, or keep only one of
+    /// their names.
     Ties = "ties",
     /// A `torch.Size` becomes a tuple.
     TorchSize = "torch-size",

@@ -1,8 +1,8 @@
 //! Sorting that is compiled once.
 //!
-//! The standard library compiles its sort for each type and each comparison, 5 kB of Wasm a time,
-//! which for the forty lists that are sorted here would be a twentieth of the page. These functions
-//! sort positions, with one copy of that code, and then move the items.
+//! The standard library compiles its sort for each type and each comparison, 5 kB of Wasm each
+//! time. For the forty lists that are sorted here, that would be a twentieth of the page. These
+//! functions sort positions, with one copy of that code, and then move the items.
 
 use std::cmp::Ordering;
 

@@ -385,7 +385,7 @@ impl FileSet {
         read.map_err(|error| error.in_file(self.name(id)))
     }
 
-    /// Fails unless the span lies within its file.
+    /// Fails unless the span is within its file.
     pub fn check(&self, span: Span) -> Result<()> {
         let end = span.offset.checked_add(span.len);
         match end.is_some_and(|end| end <= self.len(span.file)) {

@@ -1,5 +1,5 @@
-//! Standard output: buffered, and silent once its reader has closed it; or what takes its place for
-//! a program that runs the command as a function.
+//! Standard output: buffered, and silent once its reader has closed it. A program that runs the
+//! command as a function can replace it.
 
 use std::borrow::Cow;
 use std::cell::RefCell;

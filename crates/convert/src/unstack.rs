@@ -1,4 +1,4 @@
-//! Takes tensors that hold a layer in each row apart: one key for each layer.
+//! Splits tensors that hold a layer in each row into one key for each layer.
 
 use std::sync::Arc;
 

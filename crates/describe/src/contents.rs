@@ -40,9 +40,9 @@ fn is_own_text_complete(checkpoint: &Checkpoint, id: ValueId) -> bool {
     }
 }
 
-/// Returns what Python knows of a tensor besides its values, if that is more than its kind: its
-/// class, torch's `requires_grad`, and a hash of its Python attributes, such as the metadata of
-/// NumPy's dtype. Attributes that hold tensors are left out.
+/// Returns the Python properties of a tensor that its kind does not imply, as text: its class,
+/// torch's `requires_grad`, and a hash of its Python attributes, such as the metadata of NumPy's
+/// dtype. Attributes that hold tensors are left out.
 pub(crate) fn tensor_class_text(checkpoint: &Checkpoint, id: ValueId) -> Option<String> {
     let (_, tensor) = checkpoint.tensor_of(id)?;
     let mut parts = Vec::new();

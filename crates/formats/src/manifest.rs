@@ -18,7 +18,7 @@ pub struct ManifestEntry {
     pub sha256: Option<String>,
     /// The types that the other fields leave open.
     pub types: Option<String>,
-    /// What Python knows of a tensor besides its values, if that is more than its kind.
+    /// The Python properties of a tensor that its kind does not imply, as text.
     pub class: Option<String>,
     /// Whether the manifest says that this is a link to another leaf.
     pub alias: bool,

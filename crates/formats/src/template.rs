@@ -14,7 +14,7 @@ use statelens_checkpoint::{Finding, Grade};
 
 use self::parser::Suspicion;
 
-/// The maximum length of a template in bytes; real models have none that is longer.
+/// The maximum length of a template in bytes; templates of real models are shorter.
 const MAX_LEN: usize = 1 << 20;
 
 /// Returns whether a metadata key holds a template that programs run.

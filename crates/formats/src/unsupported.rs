@@ -9,7 +9,7 @@ use crate::{Probe, paths, pickle};
 pub(crate) struct Foreign {
     /// The description, which completes "this is".
     what: &'static str,
-    /// Empty for a file that is no model at all.
+    /// Empty for a file that is not a model.
     advice: &'static str,
 }
 

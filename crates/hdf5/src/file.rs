@@ -466,7 +466,7 @@ fn extension(
     limits: &Limits,
 ) -> Result<Option<[u16; 3]>> {
     if superblock.version < 2 && !source.is_undefined(superblock.free_space_address) {
-        // libhdf5 takes the field for the address of an extension, which version 2 introduced.
+        // libhdf5 reads the field as the address of an extension, which version 2 introduced.
         return Err(Error::damaged(
             "the superblock has an extension, which its version can't have",
         ));

@@ -237,9 +237,9 @@ impl Collection {
 
 /// A fractal heap: dense attributes and links.
 ///
-/// Objects in its direct blocks are located here. hdf5-reader 0.12 takes the offset of a block
-/// below a second level of indirect blocks for an offset in the whole heap, so that heaps of more
-/// than about 512 kB fail. Huge, tiny and filtered objects are read by hdf5-reader.
+/// Objects in its direct blocks are located here. hdf5-reader 0.12 treats the offset of a block
+/// below a second level of indirect blocks as an offset in the whole heap, so heaps of more than
+/// about 512 kB fail. Huge, tiny and filtered objects are read by hdf5-reader.
 pub(crate) struct DenseHeap<'a> {
     source: &'a Source,
     address: u64,

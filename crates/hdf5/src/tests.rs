@@ -15,7 +15,7 @@ use crate::{AttributeValues, Browse, Hdf5File, LinkValue, ObjectTree, write};
 
 /// Rows of the manifest that differ from h5py, and why.
 const EXCEPTIONS: &[(&str, &str)] = &[
-    ("external_raw.h5 /x", "the raw file that it lies in is not among the fixtures"),
+    ("external_raw.h5 /x", "the raw file with its data is not among the fixtures"),
     ("filter_blosc2_e.h5 /x", "no decoder for blosc2"),
     ("filter_blosc_blosclz_e.h5 /x", "no decoder for blosc"),
     ("filter_blosc_lz4_e.h5 /x", "no decoder for blosc"),

@@ -103,13 +103,13 @@ struct Machine<'a> {
     /// Extra cost of objects compared to other nodes, in nodes.
     extra: u64,
     buffers: u32,
-    /// The end of the last frame that lies within the bytes.
+    /// The end of the last frame that is within the bytes.
     frame_end: usize,
     cut_name: Option<Global>,
     unset_memo: bool,
     /// Whether to continue after `STOP`.
     joined: bool,
-    /// The version in the last `PROTO`: below 3, Python takes names for those of Python 2.
+    /// The version in the last `PROTO`: below 3, Python translates names from those of Python 2.
     protocol: u8,
     small: Small,
 }

@@ -100,14 +100,14 @@ impl LeafIndex {
 
 #[pymethods]
 impl NativeCheckpoint {
-    /// The flat keys of all leaves, in file order.
+    /// Returns the flat keys of all leaves, in file order.
     fn keys<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let index = detached(py, || self.index())?;
         let keys = index.leaves.iter().map(|(key, _)| to_python(py, key));
         PyList::new(py, keys.collect::<PyResult<Vec<_>>>()?)
     }
 
-    /// The number of leaves.
+    /// Returns the number of leaves.
     fn __len__(&self) -> usize {
         usize::try_from(self.checkpoint.inner().unfolded().leaves).unwrap_or(usize::MAX)
     }
@@ -117,7 +117,8 @@ impl NativeCheckpoint {
         detached(key.py(), || Ok(self.find(&text)?.is_some()))
     }
 
-    /// The short name, the name and the version of the format, and the program that wrote it.
+    /// Returns the short name, the name and the version of the format, and the program that wrote
+    /// it.
     #[getter]
     fn format(&self) -> (&str, &str, &str, &str) {
         let format = self.checkpoint.format();

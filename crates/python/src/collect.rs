@@ -564,7 +564,7 @@ impl<'py> Collector<'py> {
     }
 }
 
-/// A state dict as an open checkpoint, which can be converted to any format.
+/// Returns a state dict as an open checkpoint, which can be converted to any format.
 #[pyfunction]
 pub(crate) fn collect<'py>(
     object: &Bound<'py, PyAny>,
@@ -573,7 +573,7 @@ pub(crate) fn collect<'py>(
     Collector::collect(object, describe).map(NativeCheckpoint::from)
 }
 
-/// An open checkpoint in which some leaves have other values.
+/// Returns an open checkpoint in which some leaves have other values.
 #[pyfunction]
 pub(crate) fn updated<'py>(
     of: &Bound<'py, NativeCheckpoint>,

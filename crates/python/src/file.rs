@@ -20,7 +20,7 @@ pub(crate) struct FileObject {
 }
 
 impl FileObject {
-    /// Takes a file object, and asks for its length.
+    /// Takes a file object, and finds its length.
     pub(crate) fn new(object: &Bound<'_, PyAny>) -> PyResult<Self> {
         object.call_method1(intern!(object.py(), "seek"), (0, 2))?;
         let len = object.call_method0(intern!(object.py(), "tell"))?.extract()?;

@@ -181,7 +181,7 @@ impl Progress for Opening<'_> {
     }
 }
 
-/// Adds to an error about few bytes that they are not taken for a path.
+/// Adds to an error about short `bytes` that they are read as contents, not as a path.
 fn named_by_bytes(error: Error, name: &str, len: u64) -> Error {
     match name == "bytes" && len < LONGEST_PATH {
         true => error.advice("Bytes are the content of a file. A path is a `str` or a `Path`."),

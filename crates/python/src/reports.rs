@@ -218,8 +218,8 @@ fn against(place: Place, state: &str, progress: &mut dyn Progress) -> Result<Aga
     Ok(Against::listed(listed.ok_or(error)?, state))
 }
 
-/// Checks whether a folder with a model is whole and agrees with itself. With `fix_index`, writes the
-/// right index first.
+/// Checks whether a folder with a model is whole and consistent. With `fix_index`, first writes a
+/// correct index.
 #[pyfunction]
 pub(crate) fn check_folder(
     py: Python<'_>,

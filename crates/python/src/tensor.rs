@@ -24,7 +24,7 @@ impl NativeTensor {
         self.0.key()
     }
 
-    /// The name of the dtype, as in torch, or as in NumPy for those that torch lacks.
+    /// Returns the name of the dtype, as in torch, or as in NumPy for those that torch lacks.
     #[getter]
     fn dtype(&self) -> &str {
         self.0.dtype().name()
@@ -45,13 +45,14 @@ impl NativeTensor {
         self.0.nbytes()
     }
 
-    /// The bytes of one element, or of one block.
+    /// Returns the bytes of one element, or of one block.
     #[getter]
     fn itemsize(&self) -> u64 {
         self.0.dtype().itemsize()
     }
 
-    /// The argument of `numpy.dtype` for the dtypes that only NumPy has; `None` for all others.
+    /// Returns the argument of `numpy.dtype` for the dtypes that only NumPy has; `None` for all
+    /// others.
     #[getter]
     fn numpy_type<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         numpy_only(py, self.0.dtype())
@@ -81,8 +82,8 @@ impl NativeTensor {
         cast.map(Self).map_err(|error| raised(py, &error))
     }
 
-    /// The file on disk that has the bytes that `read` returns, and their offset; `None` if no
-    /// file has them.
+    /// Returns the file on disk that has the bytes that `read` returns, and their offset; `None` if
+    /// no file has them.
     fn in_file(&self, py: Python<'_>) -> PyResult<Option<(NativeFile, u64)>> {
         let found = try_alloc::ahead(self.0.nbytes()).and_then(|()| self.0.in_file());
         let found = found.map_err(|error| raised(py, &error))?;
@@ -109,7 +110,7 @@ pub(crate) struct NativeFile(Arc<File>);
 
 #[pymethods]
 impl NativeFile {
-    /// The descriptor, which is valid as long as this object.
+    /// Returns the descriptor, which is valid as long as this object.
     #[cfg(unix)]
     fn fileno(&self) -> i32 {
         std::os::fd::AsRawFd::as_raw_fd(&*self.0)

@@ -12,7 +12,8 @@ use statelens::{Error, Progress};
 
 use crate::errors::{raised, signal_check};
 
-/// Time between two looks at Python: it takes the interpreter, for which other threads may wait.
+/// Time between two checks for signals. A check takes the interpreter's lock, for which other
+/// threads may wait.
 const TICK: Duration = Duration::from_millis(50);
 
 /// Time for which stopped work is awaited before it is left alone.

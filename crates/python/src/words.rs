@@ -88,7 +88,7 @@ pub(crate) fn in_python(text: &str) -> Cow<'_, str> {
     let mut rest = text;
     while let Some(start) = rest.find("--").into_iter().chain(rest.find("statelens ")).min() {
         let (before, from) = rest.split_at(start);
-        // A part of a longer word is no option: `a--b`, `pystatelens `.
+        // A part of a longer word is not an option: `a--b`, `pystatelens `.
         let ends_word = before.chars().next_back().is_some_and(|c| c.is_alphanumeric() || c == '-');
         let quoted = before.ends_with('`');
         out.push_str(before);

@@ -1,10 +1,10 @@
 //! Packed experts of Cerebras: words of 16 bits, each with the same element of several experts.
 //!
-//! A field of a word is an index into the codebook of its expert. How codebooks and scales make up the
-//! weight is not public, so the indices are shown and compared, and nothing is claimed of the weight.
+//! A field of a word is an index into the codebook of its expert. How codebooks and scales make up
+//! the weight is not public, so the indices are shown and compared, and the weight is not computed.
 //! The widths of the fields are in attributes of the root: `KEY.__metadata__`,
-//! `KEY.quantization_schema`, or `codebook_packing_schema.__metadata__` for all keys with the name of
-//! a projection.
+//! `KEY.quantization_schema`, or `codebook_packing_schema.__metadata__` for all keys with the name
+//! of a projection.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ const METADATA: &str = ".__metadata__";
 /// The attribute with the widths of projections.
 const PROJECTIONS: &str = "codebook_packing_schema.__metadata__";
 
-/// The names of the tensors beside packed experts.
+/// The names of the tensors next to packed experts.
 const SIBLINGS: [&str; 4] = ["codebook", "codebooks", "qscale", "qscales"];
 
 /// The most texts within texts that are parsed.

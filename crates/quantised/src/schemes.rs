@@ -21,7 +21,7 @@ use statelens_checkpoint::{
 
 use crate::set::{Found, Set, contradicts};
 
-/// Whether a dict with a tensor of this name may have quantised weights.
+/// Returns whether a dict with a tensor of this name may have quantised weights.
 pub(crate) fn is_telling(name: &str) -> bool {
     const NAMES: [&str; 17] = [
         "qweight",

@@ -440,7 +440,7 @@ fn plain_checkpoints_have_none() {
     }
 }
 
-/// For inspection, scales stay beside the weights.
+/// For inspection, scales stay next to the weights.
 #[test]
 fn scales_stay_visible() {
     let stored = open(files("gptq_4bit"));

@@ -25,7 +25,7 @@ pub struct ModelInputs<'a> {
 }
 
 impl ModelInputs<'_> {
-    /// Returns the format of the checkpoint. `asked` is the user's choice: `cs-auto` is the release
+    /// Returns the format of the checkpoint. `requested` is the user's choice: `cs-auto` is the release
     /// that the checkpoint or its config names.
     pub fn source(
         &self,

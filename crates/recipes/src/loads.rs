@@ -137,8 +137,8 @@ fn each_layer(list: &str, stack: &Stack<'_>, layers: u64, loads: &mut Loads) {
             note(&mut loads.unexpected, || format!("{list}{layer}.{rest}"));
         }
         let first = rest.split('.').any(|part| IN_THE_FIRST.contains(&part));
-        let asked = if first { 1 } else { layers };
-        for layer in (0..asked).filter(|layer| !found.contains(layer)) {
+        let needed = if first { 1 } else { layers };
+        for layer in (0..needed).filter(|layer| !found.contains(layer)) {
             note(&mut loads.missing, || format!("{list}{layer}.{rest}"));
         }
     }

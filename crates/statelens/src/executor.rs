@@ -224,11 +224,11 @@ mod tests {
     }
 
     fn target(id: &str, compression: Option<&str>) -> WriteTarget {
-        let asked = RequestedOptions {
+        let options = RequestedOptions {
             compression: compression.map(str::to_owned),
             ..RequestedOptions::default()
         };
-        statelens_formats::writing(id).unwrap().target(&asked).unwrap()
+        statelens_formats::writing(id).unwrap().target(&options).unwrap()
     }
 
     #[test]

@@ -353,7 +353,7 @@ pub(crate) fn main_of(files: &FileSet, found: &[CheckpointFiles]) -> Result<Stri
 }
 
 /// Returns the main file of the checkpoint that a file such as `latest` of DeepSpeed or Megatron
-/// names, or of the only one besides the state of a data loader.
+/// names, or of the only one other than the state of a data loader.
 fn latest<'a>(files: &FileSet, several: &'a [CheckpointFiles]) -> Option<&'a str> {
     let named = LATEST_FILES.iter().copied().chain(["latest_universal"]).find_map(|file| {
         let id = files.find(file).filter(|id| files.len(*id) <= MAX_LATEST)?;

@@ -16,9 +16,9 @@ use crate::remote::address;
 /// The end of the name that an index has after it was replaced.
 const REPLACED: &str = ".bak";
 
-/// Files that a check reads beside those of the checkpoint. On web servers, they are requested by
-/// their names.
-const BESIDE: [&str; 7] = [
+/// Files that a check reads in addition to those of the checkpoint. On web servers, they are
+/// requested by their names.
+const SIBLINGS: [&str; 7] = [
     "config.json",
     "generation_config.json",
     "tokenizer.json",
@@ -35,8 +35,8 @@ const MAX_DEPTH: usize = 3;
 const MAX_FILES: usize = 1 << 16;
 
 impl SourceOpener {
-    /// Checks whether a folder with a model is whole and agrees with itself, without reading weights:
-    /// on disk, under a prefix of an object store, or in a repository on the Hugging Face Hub. Its
+    /// Checks whether a folder with a model is whole and consistent, without reading weights: on
+    /// disk, under a prefix of an object store, or in a repository on the Hugging Face Hub. Its
     /// subfolders are checked as well. For a file, checks its checkpoint.
     ///
     /// # Errors
@@ -49,7 +49,7 @@ impl SourceOpener {
     ) -> Result<FolderReport> {
         let remote = self.remote();
         let (files, only) = match address(source) {
-            Some(url) => remote.folder(url, &BESIDE, progress)?,
+            Some(url) => remote.folder(url, &SIBLINGS, progress)?,
             None => files_at(source)?,
         };
         check_folder(&files, only.as_deref(), levels, &remote.limits, progress)
@@ -69,7 +69,7 @@ pub fn check(
     Opener::new().limits(limits.clone()).sources().check(path, levels, progress)
 }
 
-/// Writes the right index for the shards in a folder, which stay as they are. A previous index is
+/// Writes a correct index for the shards in a folder, which stay unchanged. A previous index is
 /// kept with `.bak` at the end of its name. Returns the paths of the indexes.
 ///
 /// # Errors

@@ -94,7 +94,7 @@ pub struct StatisticsOptions<'a> {
     pub bins: usize,
     /// The scale of histograms.
     pub scale: Scale,
-    /// The groups, beside that of all tensors.
+    /// The groups, in addition to that of all tensors.
     pub by: Option<Grouping>,
     /// Returns whether a tensor is part of its groups.
     pub keep: &'a dyn Fn(&Statistics) -> bool,

@@ -64,7 +64,7 @@ impl ByteHash {
         self.begun.extend_from_slice(rest);
     }
 
-    /// Returns the hash of all bytes, and begins anew.
+    /// Returns the hash of all bytes, and starts again.
     pub fn finish(&mut self) -> u128 {
         let rest = std::mem::take(&mut self.begun);
         self.add(&rest);
@@ -135,7 +135,7 @@ mod tests {
         let mut hash = ByteHash::default();
         bytes.chunks(piece).for_each(|piece| hash.feed(piece));
         let found = hash.finish();
-        // It begins anew.
+        // It starts again.
         hash.feed(bytes);
         assert_eq!(hash.finish(), found);
         found

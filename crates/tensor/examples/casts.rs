@@ -41,8 +41,8 @@ const PASSES: usize = 5;
 const REPEAT: usize = 3;
 
 fn main() {
-    let asked: Vec<String> = std::env::args().skip(1).collect();
-    let wanted = |at: usize, name: &str| asked.get(at).is_none_or(|asked| asked == name);
+    let names: Vec<String> = std::env::args().skip(1).collect();
+    let wanted = |at: usize, name: &str| names.get(at).is_none_or(|wanted| wanted == name);
     for from in DTYPES.iter().filter(|name| wanted(0, name)) {
         for to in DTYPES.iter().filter(|name| wanted(1, name)) {
             if from == to {

@@ -68,7 +68,7 @@ impl Bands {
         self
     }
 
-    /// Returns whether a box that is a range in `dim` and complete in all later dimensions lies in
+    /// Returns whether a box that is a range in `dim` and complete in all later dimensions is in
     /// one chunk, if it does not cross a border in `dim`.
     fn one_chunk_below(&self, dim: usize) -> bool {
         let below = dim + 1..self.shape.len();

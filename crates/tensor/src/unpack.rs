@@ -110,7 +110,7 @@ impl Unpack {
                 return self.end(bytes.len() as u64 + self.rest.len);
             }
             if self.at >= self.wanted.end && self.at < self.len {
-                // The caller needs nothing of what follows.
+                // The caller does not need the rest.
                 self.done = true;
                 return Ok(());
             }

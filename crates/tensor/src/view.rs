@@ -64,7 +64,7 @@ impl View {
     }
 }
 
-/// Fails unless every element of the view lies in its storage.
+/// Fails unless every element of the view is in its storage.
 pub(crate) fn check_view(view: &checkpoint::Strided, shape: &[u64], itemsize: u64) -> Result<()> {
     if view.strides.len() != shape.len() {
         return Err(Error::damaged(format!(

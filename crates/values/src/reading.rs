@@ -19,7 +19,7 @@ const REPETITION: u64 = 16 << 30;
 /// size, and processing terabytes of it would take forever.
 pub struct Repetition {
     files: FileSet,
-    /// The length of the largest file, once it is needed: there may be many files beside the
+    /// The length of the largest file, once it is needed: there may be many files next to the
     /// checkpoint.
     largest: Option<u64>,
     /// Remaining number of bytes of tensors that are more than 1,000 times as large as the files.

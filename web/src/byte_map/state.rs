@@ -218,13 +218,13 @@ pub fn takes_room(row: &Row) -> bool {
 /// Returns the row `by` stretches after the one at byte `from`, or before it if `by` is negative;
 /// the first one if `from` is `None`.
 pub fn neighbour_row(rows: &[Row], starts: &[u64], from: Option<u64>, by: i64) -> Option<u32> {
-    let lies: Vec<u32> =
+    let stored: Vec<u32> =
         (0..rows.len()).filter(|&at| takes_room(&rows[at])).map(|at| at as u32).collect();
     let start = |row: &u32| starts.get(*row as usize).copied().unwrap_or_default();
-    let Some(from) = from else { return lies.first().copied() };
-    let at = lies.partition_point(|row| start(row) < from);
+    let Some(from) = from else { return stored.first().copied() };
+    let at = stored.partition_point(|row| start(row) < from);
     let next = i64::try_from(at).ok()?.saturating_add(by).max(0);
-    lies.get(usize::try_from(next).ok()?.min(lies.len().checked_sub(1)?)).copied()
+    stored.get(usize::try_from(next).ok()?.min(stored.len().checked_sub(1)?)).copied()
 }
 
 /// Returns the byte at which each row begins; a row without room begins where the next one does.

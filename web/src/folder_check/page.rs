@@ -147,7 +147,7 @@ fn table(report: &FolderReport) -> Html {
             <h3 id="folder-verdict" data-whole={report.whole.to_string()}>{ mark(report) }{ title(&format!("The folder is {}", report.verdict())) }</h3>
             if !report.findings.is_empty() {
                 <table aria-label="Findings about the folder">
-                    <thead><tr>{ for ["Level and rule", "Where", "What", "How to mend it"].map(|name| html! { <th scope="col">{ name }</th> }) }</tr></thead>
+                    <thead><tr>{ for ["Level and rule", "Where", "What", "How to fix it"].map(|name| html! { <th scope="col">{ name }</th> }) }</tr></thead>
                     <tbody>{ for report.findings.iter().map(row) }</tbody>
                 </table>
             }

@@ -180,7 +180,7 @@ pub fn drop_overlay(model: &PageModel) -> Html {
     html! {
         <div class="dropover halves">
             <div class={half(false)}><b>{ drag_hint(model.dragged) }</b><span>{ "It replaces the open checkpoint." }</span></div>
-            <div class={half(true)}><b>{ "Release to compare." }</b><span>{ format!("Beside {}.", work.opened.name) }</span></div>
+            <div class={half(true)}><b>{ "Release to compare." }</b><span>{ format!("It is compared with {}.", work.opened.name) }</span></div>
         </div>
     }
 }

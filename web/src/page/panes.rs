@@ -7,7 +7,7 @@ use yew::prelude::*;
 use crate::page::edge::Edge;
 use crate::page::stored::{store_width, stored_width};
 
-/// A pane beside the table.
+/// A pane next to the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pane {
     /// The tree, at the left.

@@ -288,8 +288,8 @@ impl ScanUpdates<'_> {
     }
 }
 
-/// Returns the measurements of a tensor to keep beside `known` others: without histograms if they
-/// are computed in a moment when the tensor is selected.
+/// Returns the measurements of a tensor to keep in addition to `known` others: without histograms
+/// if they are computed in a moment when the tensor is selected.
 pub(crate) fn measured(
     open: &OpenCheckpoint,
     id: TensorId,

@@ -750,8 +750,8 @@ mod tests {
         work.set_filter("/nothing[.]like/");
         work.set_filter("/(/");
         assert_eq!((work.table.leaves, work.searching()), (2800, None), "what was found stays");
-        // If many rows match, the first are shown before all were tested, and never taken for all
-        // of them.
+        // If many rows match, the first are shown before all were tested, and never pass for all of
+        // them.
         work.set_filter("/[.]/");
         let all = work.rows.iter().filter(|row| row.key.contains('.')).count();
         assert!((200..all).contains(&work.table.leaves), "{}", work.table.leaves);

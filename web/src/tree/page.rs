@@ -1,4 +1,4 @@
-//! The tree of modules beside the table. It is virtual: only visible lines are in the document.
+//! The tree of modules next to the table. It is virtual: only visible lines are in the document.
 
 use std::ops::Range;
 use std::rc::Rc;

@@ -231,7 +231,7 @@ const BREAKS: [char; 3] = ['.', '_', '-'];
 /// The name of a leaf that is the root object.
 const ROOT: &str = "(itself)";
 
-/// Widths in pixels of the parts of a line beside its name, as in the style sheet.
+/// Widths in pixels of the parts of a line other than its name, as in the style sheet.
 #[derive(Debug)]
 pub struct TreeWidths {
     /// Padding, gaps and the arrow.

@@ -31,7 +31,7 @@ const MAX_REQUEST: u64 = 4 << 20;
 const MAX_BLOCKS: usize = 2_048;
 
 thread_local! {
-    /// The misses of the run whose turn it is.
+    /// The misses of the current run.
     static TURN: RefCell<Option<Rc<Misses>>> = const { RefCell::new(None) };
     /// The number of requests of the page so far.
     static REQUEST: Cell<u64> = const { Cell::new(0) };

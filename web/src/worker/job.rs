@@ -225,7 +225,7 @@ impl Job {
     }
 
     /// Runs `work` concurrently with messages. Jobs take turns; bytes fetched during a turn are
-    /// charged to the job whose turn it is.
+    /// charged to the job that has the turn.
     pub(crate) fn spawn(self, work: impl Future<Output = ()> + 'static) {
         let mut work = Box::pin(work);
         spawn_local(std::future::poll_fn(move |context| self.now(|| work.as_mut().poll(context))));

@@ -1,7 +1,7 @@
-//! Divides a long pass over files on disk among further workers. Each opens the same files, processes the
-//! parts that it is given, and sends their results, which are combined here in the order of the parts. Workers
-//! of a page on a static host have no memory in common, so each parses the structure again; that
-//! takes little time beside reading the values.
+//! Divides a long pass over files on disk among further workers. Each opens the same files,
+//! processes the parts that it is given, and sends their results, which are combined here in the
+//! order of the parts. Workers of a page on a static host have no memory in common, so each parses
+//! the structure again; that takes little time compared with reading the values.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};

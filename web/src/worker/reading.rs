@@ -44,7 +44,7 @@ const WINDOW: u64 = 16 << 20;
 /// Milliseconds that a machine may run before the worker receives messages.
 const SLICE: f64 = 40.0;
 
-/// Steps, and bytes fed in them, between two looks at the clock. A look takes as long as the
+/// Steps, and bytes fed in them, between two readings of the clock. Reading it takes as long as the
 /// statistics of a small tensor.
 const UNCLOCKED_STEPS: u32 = 16;
 const UNCLOCKED_BYTES: usize = 64 << 10;

@@ -94,8 +94,8 @@ impl Bench {
 
 /// Returns the size in GB: the requested one, or as much as there is room for.
 fn size(folder: &Path) -> u64 {
-    let asked = std::env::var("STATELENS_BENCH_GB").ok().and_then(|text| text.parse().ok());
-    asked.unwrap_or_else(|| {
+    let requested = std::env::var("STATELENS_BENCH_GB").ok().and_then(|text| text.parse().ok());
+    requested.unwrap_or_else(|| {
         let free =
             shell::output(shell::command("df").args(["-Pk"]).arg(folder)).unwrap_or_default();
         let free = free.lines().nth(1).and_then(|line| line.split_whitespace().nth(3));

@@ -103,7 +103,7 @@ pub(crate) fn build_with_trunk() -> Result<PathBuf> {
     let folder = project::target().join("site-trunk");
     let mut trunk = shell::command(setup::tools::program("trunk"));
     trunk.env("PATH", path);
-    // Trunk takes this variable for an option that requires `true` or `false`.
+    // Trunk reads this variable as an option that requires `true` or `false`.
     trunk.env_remove("NO_COLOR");
     trunk.args(["build", "--release", "--offline", "--skip-version-check", "--dist"]);
     shell::run(trunk.arg(&folder))?;

@@ -40,7 +40,7 @@ pub enum Layout {
     Missing(Text),
 }
 
-/// A view of a storage, as in torch. Readers check that every element lies inside.
+/// A view of a storage, as in torch. Readers check that every element is inside it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Strided {
     /// The storage: a `Span`, `Packed`, `Inline` or `Fill`; or a `Concat` of parts, for a chunked

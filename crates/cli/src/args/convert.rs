@@ -172,7 +172,7 @@ pub(crate) struct Edits {
     #[arg(long, value_name = "PATTERN")]
     pub(crate) exclude: Vec<String>,
 
-    /// Removes this prefix from every key, e.g. model.; keys that start with __ stay as they are
+    /// Removes this prefix from every key, e.g. model.; keys that start with __ stay unchanged
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     pub(crate) strip_prefix: String,
 
@@ -186,7 +186,7 @@ pub(crate) struct Edits {
     #[arg(long, value_name = "FILE")]
     pub(crate) rename_map: Option<PathBuf>,
 
-    /// Adds this prefix to every key, e.g. model.; keys that start with __ stay as they are
+    /// Adds this prefix to every key, e.g. model.; keys that start with __ stay unchanged
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     pub(crate) prefix: String,
 

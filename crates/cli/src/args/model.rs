@@ -129,7 +129,7 @@ pub(crate) struct ListConverters {
     #[arg(long)]
     pub(crate) json: bool,
 
-    /// Accepted for scripts of the original tool, whose lists have notes; these have none
+    /// Accepted for scripts of the original tool; lists here do not have notes
     #[arg(long, hide = true)]
     pub(crate) hide_notes: bool,
 }

@@ -37,8 +37,8 @@ Examples:
   statelens diff model.pt renamed.pt --renames > names.txt")]
     Diff(Diff),
 
-    /// Checks whether a folder with a model is whole and agrees with itself, or with --against
-    /// whether a checkpoint would load into another one; exit status 1 if not
+    /// Checks whether a folder with a model is whole and consistent, or with --against whether a
+    /// checkpoint would load into another one; exit status 1 if not
     #[command(after_help = "\
 Without --against, files, indexes, shards, layers, config.json and the tokenizer of a folder are
 compared with each other, and those of its subfolders. For a file, those of its checkpoint. FOLDER may
@@ -54,7 +54,7 @@ and different dtypes are converted. In the checkpoint of a trainer, the state `m
 Examples:
   statelens check model_dir
   statelens check model_dir --level dtype-differs=off --level index-missing=warning
-  statelens check model_dir --fix-index      a right index for shards that stay as they are
+  statelens check model_dir --fix-index      writes a correct index; the shards stay unchanged
   statelens check model_dir --sarif > check.sarif
   statelens check hf://org/model             a repository on the Hugging Face Hub
   statelens check checkpoint_1000.mdl --against expected.mdl
@@ -165,7 +165,7 @@ pub(crate) struct Check {
     #[arg(long, value_name = "RULE=LEVEL")]
     pub(crate) level: Vec<String>,
 
-    /// Writes a right index for the shards of FOLDER, which stay as they are; the previous index is
+    /// Writes a correct index for the shards of FOLDER, which stay unchanged; the previous index is
     /// kept as NAME.bak
     #[arg(long, conflicts_with = "sarif")]
     pub(crate) fix_index: bool,

@@ -1,4 +1,4 @@
-//! What Python knows of an array besides its values: its class, and the metadata of its dtype.
+//! Properties of an array other than its values: its Python class, and the metadata of its dtype.
 
 use std::fs;
 

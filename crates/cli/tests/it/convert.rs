@@ -378,7 +378,7 @@ fn names_the_keys_that_become_strings() {
     assert!(output.err.contains("--exclude '<a.E(1) object 0>'"), "{}", output.err);
 }
 
-/// `{"a.b": 1, "a": {"b": 2}}`: no pattern finds just one of them.
+/// `{"a.b": 1, "a": {"b": 2}}`: no pattern matches only one of them.
 #[test]
 fn advises_pytorch_for_keys_that_are_written_alike() {
     let folder = Folder::new();

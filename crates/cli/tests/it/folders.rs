@@ -258,7 +258,7 @@ fn files_around_the_weights_are_checked() {
     assert_found(&folder, "file-damaged", &["00002-of-00003.gguf"]);
 }
 
-/// The page about the rules is made from them.
+/// The page about the rules is generated from them.
 #[test]
 fn rules_are_documented() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/rules.md");

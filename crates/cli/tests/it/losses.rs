@@ -77,7 +77,7 @@ fn incomplete_source_is_a_loss_in_every_format() {
         let info = run(["info", "--json", &text(&target)]).json();
         let reported_loss = info["findings"].to_string().contains("not written to its end");
         assert_eq!(reported_loss, marked, "{name}: {}", info["findings"]);
-        // The copy is not taken for a complete one afterwards.
+        // Afterwards, the copy does not pass for a complete checkpoint.
         let again = convert(&target, &folder.file("again.pt"), &[]);
         assert_eq!(again.code, Some(if marked { 2 } else { 0 }), "{name}: {}", again.err);
     }

@@ -92,7 +92,7 @@ fn llama_round_trips_through_meta_rank_files() {
         let back = out.join("model_to_meta_to_hf/model-00001-of-00001.safetensors");
         assert_eq!(hashes(&back), hashes(&source), "{ranks}");
     }
-    // Part of the model must not be taken for the whole.
+    // Part of a model must not pass for the whole.
     let there = folder.file("out2/model_to_meta");
     fs::remove_file(there.join("consolidated.01.pth")).unwrap();
     let args = ["convert-model", &text(&there), "--to", "hf", "-o", &text(&folder.file("part"))];

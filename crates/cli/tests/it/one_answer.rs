@@ -69,7 +69,7 @@ fn reports_tensors_that_were_not_checked() {
     }
 }
 
-/// `--finite` counts every number, and has a status of its own if it can't look at some.
+/// `--finite` counts every number, and has a status of its own if some can't be decoded.
 #[test]
 fn finite_counts_plain_values_and_arrays_of_objects() {
     let array = |shape: &str, items: &str| {

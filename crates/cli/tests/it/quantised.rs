@@ -69,7 +69,7 @@ fn scales_of_inputs_are_left_out() {
     assert_eq!(json["dequantised"][0]["parts"], serde_json::json!(parts), "{json}");
     let listed = run(["ls", &dense]).ok();
     assert!(listed.contains("l.weight") && !listed.contains("scale"), "{listed}");
-    // They are no parameters of the model either.
+    // They are not parameters of the model either.
     let info = run(["info", &source]).ok();
     assert!(info.contains("parameters  4,"), "{info}");
 }
@@ -155,7 +155,7 @@ fn names_what_is_missing() {
     );
 }
 
-/// Statistics are those of the numbers, beside the scales; codes are read if a key names them.
+/// Statistics are those of the numbers and of the scales; codes are read if a key names them.
 #[test]
 fn statistics_are_of_numbers() {
     let folder = Folder::new();

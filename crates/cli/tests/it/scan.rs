@@ -234,7 +234,7 @@ fn scan_of_several_paths_prints_a_summary_or_json_lines() {
 fn truncated_pickle_is_reported_in_json() {
     let bytes = std::fs::read(fixture("attacks2/zip_ok.pt")).unwrap();
     let folder = Folder::new();
-    // `data.pkl` lies behind its local header; the cut is before the end of the archive.
+    // `data.pkl` follows its local header; the cut is before the end of the archive.
     let cut = folder.with("cut.pt", &bytes[..bytes.len() - 40]);
     let pickle = folder.with("cut.pkl", b"\x80\x02}q\x00X\x03\x00\x00\x00ab");
     for (file, word) in [(cut, "danger"), (pickle, "damage")] {

@@ -13,7 +13,7 @@ use super::{
     Findings, adapter, experts, fields, files, heads, layers, quantised, sizes, tokenizer, widths,
 };
 
-/// JSON files that loaders read, beside config.json.
+/// JSON files other than config.json that loaders read.
 const OTHER_FILES: [&str; 6] = [
     "tokenizer.json",
     "tokenizer_config.json",
@@ -75,7 +75,7 @@ fn main_set(sets: &Sets) -> Option<&ShardSet> {
     found.min_by_key(|set| (rank(set), std::cmp::Reverse(set.tensors().count())))
 }
 
-/// Reports a single file beside shards of the same model.
+/// Reports a single file next to shards of the same model.
 fn duplicates(sets: &Sets, findings: &mut Findings<'_>) {
     for set in sets.list.iter().filter(|set| set.is_complete()) {
         let Some(index) = &set.index else { continue };

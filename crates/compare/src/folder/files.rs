@@ -8,7 +8,7 @@ fn is_sharded(extension: &str) -> bool {
     models.flat_map(|one| one.shard_extensions).any(|one| *one == extension)
 }
 
-/// Beginnings of the names of a trainer's states, which are no weights of the model.
+/// Prefixes of the names of a trainer's states, which are not weights of the model.
 const STATES: [&str; 11] = [
     "optimizer",
     "scheduler",
@@ -27,7 +27,7 @@ const STATES: [&str; 11] = [
 const UNFINISHED: [&str; 7] =
     [".incomplete", ".part", ".partial", ".crdownload", ".download", ".aria2", ".tmp"];
 
-/// Maximum length in bytes of a server's answer that stands in for a file.
+/// Maximum length in bytes of a server's response that was saved in place of a file.
 const MAX_ANSWER: u64 = 4 << 20;
 
 pub(super) fn extension(name: &str) -> &str {
@@ -66,7 +66,7 @@ pub(super) enum StandIn {
     Answer,
 }
 
-/// Returns what a file is instead of what its name says, from its first bytes.
+/// Recognises by its first bytes a file that is something other than its name says.
 pub(super) fn stand_in(files: &FileSet, id: FileId) -> Result<Option<StandIn>> {
     let len = files.len(id);
     if len == 0 {

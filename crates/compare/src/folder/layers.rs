@@ -232,7 +232,7 @@ fn groups(stack: &Stack<'_>, config: Option<&Config>) -> Vec<Group> {
     groups.into_values().collect()
 }
 
-/// Returns how many layers of a group may differ from the others and still be taken for faults.
+/// Returns how many layers of a group may differ from the others and still be reported as faults.
 fn few(count: usize) -> usize {
     (count / 8).max(1)
 }

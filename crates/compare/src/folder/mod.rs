@@ -1,5 +1,5 @@
-//! Checks whether a folder with a model is whole and agrees with itself: files, indexes, shards,
-//! layers, config and tokenizer. Reads structure only, never weights.
+//! Checks whether a folder with a model is whole and consistent: files, indexes, shards, layers,
+//! config and tokenizer. Reads structure only, never weights.
 //!
 //! Defects are reported by rules ([`RULES`]) with stable ids. An error means that a loader in
 //! common use refuses the folder, loads random, wrong or missing values, or depends on the order of

@@ -1,4 +1,4 @@
-//! Writes the right index for shards.
+//! Writes a correct index for shards.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -11,7 +11,7 @@ use super::sets::{self, ShardSet};
 use super::shard::{self, TensorEntry};
 use super::{Findings, RuleLevels};
 
-/// A new index for shards that stay as they are.
+/// A new index for shards that stay unchanged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RebuiltIndex {
     /// The name of the file.
@@ -22,7 +22,7 @@ pub struct RebuiltIndex {
     pub replaces: bool,
 }
 
-/// Returns the right index for each set of shards in a folder.
+/// Returns a correct index for each set of shards in a folder.
 ///
 /// # Errors
 /// Fails if a shard is missing or can't be read, or if shards have a tensor with different dtypes or

@@ -523,7 +523,7 @@ fn dtype(set: &ShardSet, config: &Config, findings: &mut Findings<'_>) {
 
 /// Reports parts that the config describes and of which nothing is stored.
 fn parts(set: &ShardSet, config: &Config, findings: &mut Findings<'_>) {
-    // A language model that was taken out of a multimodal one may keep the config.
+    // A language model that was extracted from a multimodal one may keep the config.
     if config.architectures().iter().any(|name| name.ends_with("ForCausalLM")) {
         return;
     }

@@ -290,9 +290,9 @@ impl RunContents {
     /// metric in their name, and everything newer than the oldest that is kept. Returns nothing if
     /// fewer than `keep` are sound. Never returns files that are not named as checkpoints.
     ///
-    /// Each series ([`CheckpointName::series`]) is counted on its own. Returns only sound ones of it,
-    /// and none if two have the same number. Of those in `newer_by_time`, as many sound ones are kept
-    /// as well.
+    /// Each series ([`CheckpointName::series`]) is counted separately. Returns only its sound
+    /// checkpoints, and none of them if two have the same number. Of those in `newer_by_time`, as
+    /// many sound ones are kept as well.
     pub fn prunable(
         &self,
         keep: usize,

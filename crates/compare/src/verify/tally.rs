@@ -133,7 +133,7 @@ impl Tally {
         }
         let (nan, inf) = unit.count(bytes);
         let found = match unit.block {
-            // One element, whichever of its fields are odd.
+            // Counts as one element, even if several of its fields are not finite.
             None => NonFinite {
                 nan: u64::from(nan > 0),
                 inf: u64::from(nan == 0 && inf > 0),

@@ -150,7 +150,7 @@ enum Held {
     Tensor,
 }
 
-/// Counts the numbers of values and of what they hold, each once.
+/// Counts the numbers in values and in their contents, each once.
 fn walk(
     checkpoint: &Checkpoint,
     mut open: Vec<ValueId>,

@@ -80,7 +80,7 @@ impl Unmerged {
             (_, key) => format!("{key}@{name}"),
         };
         if !dicts.is_same_format {
-            // `format` says which framework wrote the file; it is written anew.
+            // `format` says which framework wrote the file; it is written again.
             let names = new.iter().filter(|(name, _)| *name != "format");
             self.left_out.extend(names.map(|(name, _)| format!("`{}`", path(name))));
             return;

@@ -159,7 +159,7 @@ impl<'a> Own<'a> {
         (own, keys)
     }
 
-    /// Returns a key without the prefixes of the model, if it lies in the model.
+    /// Returns a key without the prefixes of the model, if it belongs to the model.
     fn within<'k>(&self, key: &'k str) -> Option<&'k str> {
         let mut prefixes = key.match_indices('.').map(|(at, _)| &key[..=at]);
         let in_optimizer =

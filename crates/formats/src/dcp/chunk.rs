@@ -86,7 +86,7 @@ impl Locate for ChunkElements {
         let part = match self.zstd {
             true => {
                 let bytes = numel(shape).and_then(|numel| self.dtype.bytes_of(numel));
-                // An archive has some kilobytes besides the data.
+                // An archive has some kilobytes in addition to the data.
                 let most = bytes.unwrap_or(0).saturating_add(1 << 20);
                 let unfolded = Unfolded::read(files, span, most, false)?;
                 let inner = Span { file: span.file, offset: 0, len: unfolded.len() };

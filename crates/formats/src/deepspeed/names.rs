@@ -12,7 +12,7 @@ use crate::paths::{base, folder};
 pub(super) struct StatesName {
     /// Whether it has the optimizer's states, not the model's.
     pub(super) optim: bool,
-    /// The data-parallel rank; files that rank 0 wrote for all have none.
+    /// The data-parallel rank; `None` for files that rank 0 wrote for all.
     pub(super) rank: Option<u64>,
     /// The tensor-parallel rank.
     pub(super) tensor_rank: u64,

@@ -227,7 +227,7 @@ fn experts_of_all_ranks_are_joined() {
     assert_eq!(compared, 16);
 }
 
-/// The float32 weights are in the states of the rank with the expert; its own file has them once more.
+/// The float32 weights are in the states of the rank with the expert; its own file has them, too.
 #[test]
 fn experts_of_a_missing_rank_are_named() {
     let name = "zero_pp_rank_1_mp_rank_00_optim_states.pt";

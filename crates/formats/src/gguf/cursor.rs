@@ -78,8 +78,8 @@ impl<'a> Cursor<'a> {
         if self.narrow { Ok(u64::from(self.u32()?)) } else { self.u64() }
     }
 
-    /// Fails if the rest of the file is too short for `count` entries of at least `least` bytes,
-    /// which is not known from the entries until all of the rest has been parsed.
+    /// Fails if the rest of the file is too short for `count` entries of at least `least` bytes.
+    /// Without this check, the error would come only after all of the rest has been parsed.
     pub(super) fn room(&self, what: &str, count: u64, least: u64, at: u64) -> Result<()> {
         let most = self.source.len().saturating_sub(self.at) / least;
         if count <= most {

@@ -27,7 +27,7 @@ fn split(
         if piece.at == *at && piece.shape == *shape {
             return Ok(piece.layout);
         }
-        return Err(beside(at, shape, &piece));
+        return Err(gap_next_to(at, shape, &piece));
     }
     let levels = levels.checked_sub(1).ok_or(Fault::Irregular)?;
     for axis in 0..shape.len() {
@@ -67,7 +67,7 @@ fn split(
 }
 
 /// Returns the fault for a single piece that does not fill the part at `at`: the region next to it.
-fn beside(at: &[u64], shape: &[u64], piece: &Piece) -> Fault {
+fn gap_next_to(at: &[u64], shape: &[u64], piece: &Piece) -> Fault {
     for axis in 0..shape.len() {
         let end = at[axis].saturating_add(shape[axis]);
         let (from, to) = match piece.at[axis] > at[axis] {

@@ -56,7 +56,7 @@ pub(crate) fn of_content<T>(
     }
 }
 
-/// Recognises a file that is no archive: an empty one, a web page, a pointer.
+/// Recognises a file that is not an archive: an empty one, a web page, a pointer.
 fn explained(files: &FileSet, id: FileId) -> Option<Error> {
     let set = files.opened_at(id);
     let probe = Probe::new(&set).ok().filter(|probe| !probe.head().starts_with(ZIP))?;

@@ -29,7 +29,7 @@ fn scan_with(name: &str, bytes: Vec<u8>, limits: &Limits) -> Vec<Finding> {
     super::scan(files, limits, &ScanOptions::default(), &mut Unwatched).unwrap()
 }
 
-/// Scans a file within a budget of so many units.
+/// Scans a file within a budget of `units`.
 fn scan_within(name: &str, bytes: Vec<u8>, limits: &Limits, units: u64) -> Vec<Finding> {
     let files = FileSet::single(name, Memory::from(bytes));
     let (options, budget) = (ScanOptions::default(), Budget::of(units));

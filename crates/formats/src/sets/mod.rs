@@ -69,8 +69,8 @@ pub fn of_ranks(files: &FileSet) -> Vec<CheckpointFiles> {
     found
 }
 
-/// Groups files as [`sort`] does, and takes a file that belongs to no set for a checkpoint if its name
-/// is accepted by `is_claimed`: for files of which each read is a request.
+/// Groups files as [`sort`] does. A file that belongs to no set counts as a checkpoint if
+/// `is_claimed` accepts its name. This is for files where each read is a request.
 pub fn sort_by_name(files: &FileSet, is_claimed: &dyn Fn(&str) -> bool) -> Vec<CheckpointFiles> {
     sort_where(files, &|id| is_claimed(files.name(id)))
 }

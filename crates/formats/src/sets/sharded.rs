@@ -371,8 +371,8 @@ pub(super) fn named(files: &FileSet, name: &str) -> Vec<String> {
     shards.unwrap_or_default()
 }
 
-/// Returns the names in folders below that the indexes of a set give to shards. Files that are not
-/// shards and not indexes have none.
+/// Returns the names in folders below that the indexes of a set give to shards. Empty for files
+/// that are neither shards nor indexes.
 pub(super) fn below(files: &FileSet) -> Vec<String> {
     let Some(name) = files.main().ok().map(|id| files.name(id)) else { return Vec::new() };
     let is_shard = extensions().any(|extension| has_extension(name, extension));

@@ -251,7 +251,7 @@ pub(crate) fn gather(
     for chunk in chunked.chunks.table(files)? {
         let stored = files.read_vec(chunk.span.file, chunk.span.offset, chunk.span.len)?;
         chunked.chunks.decode(&chunk, &stored, &mut plain)?;
-        // Copies the part of the chunk that lies inside the dataset, run by run.
+        // Copies the part of the chunk that is inside the dataset, run by run.
         let extent: Vec<u64> = chunk
             .at
             .iter()

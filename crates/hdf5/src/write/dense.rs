@@ -73,7 +73,7 @@ fn fractal_heap(count: u64, total: u64, objects: u64, heap: &mut Heap) -> u64 {
 
 /// Bytes of a node, for trees larger than one small leaf.
 const NODE: usize = 1 << 16;
-/// Bytes of a node besides its records: signature, version, type, checksum.
+/// Bytes of a node in addition to its records: signature, version, type, checksum.
 const AROUND: usize = 10;
 
 /// Maximum number of attributes in trees of two levels, limited by the longer records.

@@ -234,7 +234,7 @@ impl Lowering<'_> {
         self.mapping_entries(id).is_some_and(|entries| entries.is_empty())
     }
 
-    /// Adds what a module is made from besides its attributes: arguments, slots, items.
+    /// Adds what a module is made from in addition to its attributes: arguments, slots, items.
     fn add_made_from(
         &self,
         fields: &mut Fields,

@@ -384,7 +384,7 @@ impl Lowering<'_> {
             .ok_or_else(|| Some("Its shape is not a list of natural numbers".into()))
     }
 
-    /// Returns a view of a storage, after checking that it lies inside.
+    /// Returns a view of a storage, after checking that it is inside.
     fn view(
         &mut self,
         name: &StorageName,

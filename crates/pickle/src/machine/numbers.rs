@@ -1,7 +1,7 @@
 //! Numbers spelled as text, as read by any of CPython's unpicklers.
 //!
 //! The one in C (`Modules/_pickle.c`) and the one in Python (`Lib/pickle.py`) differ: C ends a line
-//! at its first NUL and reads `INT` with `strtol`, which takes `017` for octal; Python strips white
+//! at its first NUL and reads `INT` with `strtol`, which reads `017` as octal; Python strips white
 //! space around a `FLOAT` and allows underscores in it. Everything that either accepts is accepted
 //! here.
 
@@ -21,7 +21,7 @@ pub(super) fn int(line: &[u8]) -> Result<Int> {
     let text = until_nul(line);
     match old_octal(text) {
         Some(octal) => Ok(octal),
-        // `strtol` takes an empty string for 0.
+        // `strtol` reads an empty string as 0.
         None if text.is_empty() => Ok(Int::from(0_i64)),
         None => literal(text),
     }

@@ -1,6 +1,6 @@
 //! Checks that the description of a `numpy.dtype` is consistent. NumPy trusts the state that a
 //! pickle sets on a dtype (`arraydescr_setstate`): a state which says that bytes are objects, or
-//! that a field lies outside of its record, makes it follow pointers from the file.
+//! that a field is outside of its record, makes it follow pointers from the file.
 
 use super::tuple;
 use crate::{BuiltObject, Node, NodeId, Pickle};

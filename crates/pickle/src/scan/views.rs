@@ -3,7 +3,7 @@
 use crate::lower::{dtype as dtype_of, per_byte};
 use crate::{Node, NodeId, Pickle};
 
-/// Returns whether a tensor that `torch._utils` rebuilds lies inside its storage. Other calls, and
+/// Returns whether a tensor that `torch._utils` rebuilds is inside its storage. Other calls, and
 /// storages of unknown length, are accepted.
 pub(super) fn is_inside(pickle: &Pickle, function: &str, args: &[NodeId]) -> bool {
     let (dtype, args) = match (function, args) {

@@ -325,13 +325,13 @@ def check(
     strict_version: bool = True,
     max_fetch: Size | None = None,
 ) -> CheckReport | FolderReport:
-    """Checks whether a folder with a model is whole and agrees with itself, or whether a checkpoint would
+    """Checks whether a folder with a model is whole and consistent, or whether a checkpoint would
     load into another one or into a model. Reads no weights.
 
     Without `against`, `source` is the path of a folder, or of a file for its checkpoint. Files, indexes,
     shards, layers, `config.json` and the tokenizer are compared with each other. `levels` sets the level of
-    rules, which docs/rules.md lists: `{"dtype-differs": "off"}`. `fix_index` first writes a right index for the shards
-    of a folder, which stay as they are; the previous index is kept with `.bak` at the end of its name.
+    rules, which docs/rules.md lists: `{"dtype-differs": "off"}`. `fix_index` first writes a correct index for the shards
+    of a folder, which stay unchanged; the previous index is kept with `.bak` at the end of its name.
 
     >>> import pystatelens
     >>> report = pystatelens.check("model.safetensors")

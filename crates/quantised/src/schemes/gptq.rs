@@ -220,7 +220,7 @@ fn two(shape: &[u64]) -> Result<[u64; 2]> {
     found.map_err(|_| contradicts("a part is", shape, "two dimensions"))
 }
 
-/// Returns the error that neither settings nor shapes say something.
+/// Returns the error for a fact that neither settings nor shapes determine.
 pub(super) fn no_settings(what: &str) -> Error {
     Error::unsupported(format!("it is not known {what}"))
         .advice("Put config.json into the folder of the weights.")

@@ -12,7 +12,7 @@ pub(super) struct TableScope<'a> {
     pub(super) stage: Stage<'a>,
     /// The side of the source.
     pub(super) from: Side,
-    /// The whole source config, which has other sections besides the model's.
+    /// The whole source config, which has more sections than the model's.
     pub(super) root: &'a Map,
     /// The model's section of the source, with defaults.
     pub(super) old: &'a Map,

@@ -234,7 +234,7 @@ fn converts_with_a_user_recipe() {
 }
 
 /// safetensors files keep one key of a tied tensor: for T5's embedding, `shared`. The original
-/// takes that key for a copy and drops it, and the embedding with it.
+/// treats that key as a copy and drops it, and the embedding with it.
 #[test]
 fn keeps_an_embedding_saved_only_as_shared() {
     let tensors: [(&str, &[u64]); 3] = [

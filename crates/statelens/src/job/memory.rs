@@ -27,7 +27,7 @@ pub(crate) fn of_task(plan: &Plan, planning: u64) -> Result<u64> {
     Ok(planning.saturating_add(BUFFERS).saturating_add(workers * per_worker))
 }
 
-/// Bytes of memory of a task for many checkpoints besides the structure of one, an estimate.
+/// Estimated bytes of memory of a task for many checkpoints, without the structure of a checkpoint.
 const MANY: u64 = 400 << 20;
 
 /// Returns the most bytes of memory that a task for many checkpoints takes, of which the largest has

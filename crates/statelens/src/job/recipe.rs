@@ -106,7 +106,7 @@ pub enum ManyCommand {
     },
     /// Computes statistics of each checkpoint and of all together.
     Stats {
-        /// The groups of tensors, beside that of all.
+        /// The groups of tensors, in addition to that of all.
         by: Option<Grouping>,
     },
     /// Hashes all values.

@@ -16,7 +16,7 @@ const AGE: Duration = Duration::from_secs(10 * 60);
 
 /// Locks a temporary file until this process ends or closes it.
 pub(super) fn hold(file: &File) {
-    // On a file system without locks, its files are never taken for left-overs either.
+    // On a file system without locks, its files never count as left-overs either.
     let _ = file.try_lock();
 }
 

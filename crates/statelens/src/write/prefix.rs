@@ -146,7 +146,7 @@ impl Drop for WrittenObjects<'_> {
                  write it again"
             ));
         }
-        // The metadata is last, so that what remains is never taken for a checkpoint.
+        // The metadata is last, so that an incomplete upload never passes for a checkpoint.
         for name in self.names.iter().rev() {
             if let Err(error) = self.prefix.bucket.delete(&self.prefix.key(name)) {
                 (self.warn)(&format!(

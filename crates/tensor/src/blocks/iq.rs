@@ -1,4 +1,4 @@
-//! The `IQ` types: groups of elements are rows of a codebook, with signs beside them or in it.
+//! The `IQ` types: groups of elements are rows of a codebook, with signs next to them or in it.
 
 use std::sync::OnceLock;
 

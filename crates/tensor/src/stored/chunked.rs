@@ -51,7 +51,7 @@ struct Now {
     cells: TouchedChunks,
     /// The next chunk, counted in C order of the touched ones.
     next: u64,
-    /// Whether the band lies in one chunk and is contiguous there, too.
+    /// Whether the band is in one chunk and is contiguous there, too.
     one_piece: bool,
     /// The chunk that is being read: its index in the table, and the part that has not been fed
     /// yet.
@@ -212,7 +212,7 @@ impl Chunked {
         Ok(())
     }
 
-    /// Passes on a band that lies in one chunk that is not stored.
+    /// Passes on a band in a single chunk that is not stored.
     fn fill_band(&mut self, out: &mut Out<'_>) -> Result<()> {
         let Some(now) = &self.now else { return Ok(()) };
         let mut left = now.band.count as usize;

@@ -51,8 +51,8 @@ pub(crate) enum Storage {
 }
 
 impl Strided {
-    /// Creates the machine for boxes of a view that lies in its storage, each within the budget or
-    /// of a single element.
+    /// Creates the machine for boxes of a view that is within its storage, each within the budget
+    /// or of a single element.
     pub(crate) fn new(context: &Context<'_>, view: View, storage: Storage, boxes: Boxes) -> Self {
         let mut this = Self {
             view,

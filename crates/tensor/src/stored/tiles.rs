@@ -103,7 +103,7 @@ impl Tiles {
         Ok(())
     }
 
-    /// Reads the part of the band that lies in a tile.
+    /// Reads the part of the band that is in a tile.
     fn place(&mut self, band: &Band, cell: &[u64]) -> Result<()> {
         let number = linear(cell, &self.grid.counts);
         let Ok(index) = self.grid.places.binary_search_by_key(&number, |(number, _)| *number)

@@ -15,7 +15,7 @@ pub(super) fn naive_view(view: &Strided, shape: &[u64], storage: &[u8], size: us
         .collect()
 }
 
-/// Returns a random view that lies in its storage, and the storage's length in elements.
+/// Returns a random view that is within its storage, and the storage's length in elements.
 pub(super) fn random_view(random: &mut Random) -> (Vec<u64>, Vec<i64>, u64, u64) {
     let rank = random.next(5);
     let shape = random.shape(rank, 6);

@@ -172,10 +172,10 @@ impl TwoDiagonals {
 
 /// The singular values of a bidiagonal matrix, found by bisection. The number of singular values
 /// below a given number follows from the signs of a recurrence (Sturm) on the symmetric tridiagonal
-/// matrix with a zero diagonal and these values beside it (Golub and Kahan).
+/// matrix with a zero diagonal and these values next to it (Golub and Kahan).
 #[derive(Debug)]
 pub(super) struct SturmBisection {
-    /// Squares of the values beside the diagonal, divided by the square of the upper bound of the
+    /// Squares of the values next to the diagonal, divided by the square of the upper bound of the
     /// singular values.
     squares: Vec<f64>,
     most: f64,
@@ -189,8 +189,8 @@ const TOGETHER: usize = 4;
 
 impl SturmBisection {
     fn new(found: &[f64]) -> Self {
-        let beside = |at: usize| found.get(at).map_or(0.0, |value| value.abs());
-        let most = (0..found.len()).map(|at| beside(at) + beside(at + 1)).fold(0.0, f64::max);
+        let next_to = |at: usize| found.get(at).map_or(0.0, |value| value.abs());
+        let most = (0..found.len()).map(|at| next_to(at) + next_to(at + 1)).fold(0.0, f64::max);
         let scaled = |value: &f64| (value / most) * (value / most);
         let squares = if most > 0.0 { found.iter().map(scaled).collect() } else { Vec::new() };
         Self { squares, most, values: Vec::new(), count: found.len().div_ceil(2) }

@@ -282,7 +282,7 @@ impl Surveying {
 }
 
 impl Starts {
-    /// Returns whether an earlier part began with the same bytes. Zeros are no sign of a copy.
+    /// Returns whether an earlier part began with the same bytes. Zeros are not a sign of a copy.
     fn repeats(&self, key: u64, bytes: &[u8]) -> bool {
         let Some(start) = bytes.first_chunk::<START>().filter(|start| **start != [0; START]) else {
             return false;

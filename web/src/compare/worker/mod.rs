@@ -119,7 +119,7 @@ pub(crate) fn handle_request(
 /// Compares: structure at once, then values.
 pub(crate) fn start(session: &SharedSession, job: Job, options: Box<CompareOptions>, _: &JsValue) {
     let Some((left, right)) = session.borrow().compared_sides() else { return };
-    // Two tensors of a checkpoint are no checkpoints that another worker could open.
+    // Two tensors of a checkpoint are not checkpoints that another worker could open.
     let pass =
         (!session.borrow().compared.is_of_rows()).then(|| AssistedPass::Compare(options.clone()));
     session.borrow_mut().compared.report = None;

@@ -34,7 +34,7 @@ impl Preset {
     pub fn all(convert: &Conversion, states: &[String], shards: u64) -> Vec<Self> {
         let mut all = Vec::new();
         let model = MODEL_STATES.iter().find(|name| states.iter().any(|state| state == *name));
-        // Beside `model`, models of Hugging Face have heads, which are weights, too.
+        // Models of Hugging Face have heads next to `model`, which are weights, too.
         let is_of_trainer = |state: &String| TRAINER.iter().any(|word| state.contains(word));
         let model = model.filter(|_| states.iter().any(is_of_trainer));
         all.extend(model.map(|name| Self::WeightsOnly((*name).into())));

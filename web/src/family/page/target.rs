@@ -138,7 +138,7 @@ fn recognised_text(recognised: &RecognisedModel) -> Html {
                 "Several model families match. Choose the model, or add its config."
             }
             _ => {
-                "No known model family matches. You can still convert the format; keys stay as they are."
+                "No known model family matches. You can still convert the format; keys stay unchanged."
             }
         };
         return html! { <p class="looks">{ text }</p> };

@@ -28,7 +28,8 @@ pub(super) struct HeatmapProps {
 const DRAG_THRESHOLD: f64 = 4.0;
 /// Minimum and maximum size of a square cell in pixels.
 const SQUARE: (f64, f64) = (6.0, 28.0);
-/// Pixels taken up beside the map, and in total above and below it by all that must stay visible.
+/// Pixels taken up to the left and right of the map, and in total above and below it by all that
+/// must stay visible.
 const MARGIN_WIDTH: f64 = 80.0;
 const MARGIN_HEIGHT: f64 = 540.0;
 const MIN_HEIGHT: f64 = 150.0;

@@ -47,7 +47,7 @@ fn progress(actor: &Actor, matrix: &MatrixState) -> Html {
     running_line("rank-stop", bar, format!("{} %", percent(now)), stop)
 }
 
-/// Renders the rows ranked by norm, beside the heatmap.
+/// Renders the rows ranked by norm, next to the heatmap.
 pub(super) fn rows(actor: &Actor, matrix: &MatrixState, bytes: u64) -> Html {
     if has_kernels(matrix) || matrix.view.rows.is_none() || matrix.size.0 < ROWS {
         return html! {};

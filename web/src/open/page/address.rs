@@ -107,7 +107,7 @@ pub fn use_pasted_address(model: &UseReducerHandle<PageModel>, actor: &Actor) {
             event.prevent_default();
             match &pasted {
                 PastedText::Address(address) => actor.prompt_address(address),
-                // A path must not be taken for one of the page's own site.
+                // A path must not be resolved against the page's own site.
                 PastedText::Path(_) | PastedText::Repository(_) => {
                     actor.show_address_prompt(pasted.prompt().into());
                 }

@@ -60,7 +60,7 @@ pub fn open_run_folder(actor: &Actor, files: Vec<DroppedFile>) -> Result<(), Vec
     Ok(())
 }
 
-/// Reads a text file of at most `most` bytes that lies next to the checkpoints.
+/// Reads a text file of at most `most` bytes next to the checkpoints.
 async fn text(dropped: &DroppedFile, most: u64) -> Result<String, String> {
     if dropped.name.size > most {
         return Err("it is too long".into());

@@ -132,7 +132,7 @@ fn data_state(config: Option<&Value>) -> Result<Option<(DataState, Loader)>> {
             )
             .expected("train_input.data_processor GptHDF5MapDataProcessor or GptHDF5DataProcessor")
             .advice(
-                "Take cerebras.save_iter_state_path out of the config to convert without it.",
+                "Remove cerebras.save_iter_state_path from the config to convert without it.",
             ));
         }
     };

@@ -171,7 +171,7 @@ pub(super) fn name_of(path: &Path) -> Option<String> {
     Some(names?.join("/"))
 }
 
-/// Percent-encodes the bytes that can't stand in the query of an address.
+/// Percent-encodes the bytes that the query of an address can't contain.
 pub(super) fn encoded(name: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~/".contains(&byte);
     // Encoded twice: the query is decoded once, and its value is itself an address.

@@ -10,8 +10,8 @@ use statelens::parts::formats::snippets;
 use statelens::{Error, Result, Slice};
 
 /// Returns Python code that reads a leaf, or a slice of it, with the given library or the usual
-/// one. The checkpoint has its files on disk beside it; `given` is the path or address by which it was
-/// opened.
+/// one. The files of the checkpoint are on disk next to it; `given` is the path or address by which
+/// it was opened.
 pub fn snippet(
     (checkpoint, sources): (&Checkpoint, &[Arc<FileSource>]),
     leaf: &Leaf,
@@ -34,7 +34,7 @@ pub fn snippet(
         }
         let name = checkpoint.files.name(file);
         match folder {
-            // No Python library reads a set of files from an address, so addresses stay as they are.
+            // No Python library reads a set of files from an address, so addresses stay unchanged.
             Some(folder) if !name.contains("://") => folder.join(name).to_text(),
             _ => name.to_owned(),
         }

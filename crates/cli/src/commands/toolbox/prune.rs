@@ -39,7 +39,7 @@ pub(crate) fn run(args: &Prune) -> CommandResult {
     let mut printer = Printer::new();
     let mut freed = 0u64;
     let mut removed = Vec::new();
-    // A link holds nothing of its own, so it does not count as a checkpoint that is kept.
+    // A link has no data of its own, so it does not count as a checkpoint that is kept.
     let is_link = |entry: &FileEntry| {
         fs::symlink_metadata(folder.join(&entry.name)).is_ok_and(|data| data.is_symlink())
     };

@@ -336,8 +336,8 @@ impl ReadAt for Waiting {
     }
 
     fn described(&self) -> Result<Option<ObjectHeader>> {
-        let (asked, changed) = &*self.0;
-        let mut count = asked.lock().unwrap();
+        let (requests, changed) = &*self.0;
+        let mut count = requests.lock().unwrap();
         *count += 1;
         changed.notify_all();
         let (count, _) =
@@ -368,19 +368,19 @@ impl Workers for Threads {
 fn headers_are_requested_side_by_side() {
     let (recorded, _) = recorded("gpt_small", "s3://bucket/gpt_small");
     let main = recorded.read_vec(FileId(0), 0, recorded.len(FileId(0))).unwrap();
-    let asked = Arc::new((Mutex::new(0), Condvar::new()));
+    let requests = Arc::new((Mutex::new(0), Condvar::new()));
     let mut files = FileSet::default().with_workers(Arc::new(Threads));
     for (id, file) in recorded.iter() {
         match id.0 {
             0 => files.push(&*file.name, Arc::new(Memory::from(main.clone()))),
-            _ => files.push(&*file.name, Arc::new(Waiting(asked.clone()))),
+            _ => files.push(&*file.name, Arc::new(Waiting(requests.clone()))),
         };
     }
     let count = files.count() as u64 - 1;
     let found = super::scan(&files, &Limits::default(), &mut |_, _| Ok(())).unwrap();
     let text: String = found.findings.iter().map(|finding| format!("{finding:?}")).collect();
     assert!(text.contains(&format!("{count} objects without a header")), "{text}");
-    assert_eq!(*asked.0.lock().unwrap(), count);
+    assert_eq!(*requests.0.lock().unwrap(), count);
 }
 
 #[test]

@@ -138,8 +138,8 @@ fn reads_views_of_torch_0_1() {
     assert_eq!(storages(b"K\0.("), Some(Grade::Damage));
 }
 
-/// Texts, graphs and links that loaders read in ways that are easy to miss, and honest ones beside
-/// them. See the README of the fixtures.
+/// Texts, graphs and links that loaders read in ways that are easy to miss, and harmless ones next
+/// to them. See the README of the fixtures.
 #[test]
 fn reads_files_as_loaders_do() {
     let mut open = vec![statelens_fixtures::path("attacks4")];

@@ -132,7 +132,7 @@ fn distinct_views(
 }
 
 /// Returns the storage of several views as a one-dimensional tensor, and the offset of its first
-/// byte. The views must be of the same element type and of one run of a file, and overlap or lie so
+/// byte. The views must be of the same element type and of one run of a file, and overlap or be so
 /// close that the run is not much larger than what they need.
 fn whole(source: &Checkpoint, views: &[TensorId]) -> Result<Option<(Tensor, u64)>> {
     let [first, others @ ..] = views else { return Ok(None) };

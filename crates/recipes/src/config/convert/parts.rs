@@ -173,12 +173,12 @@ fn join(model: &mut Map) -> Result<()> {
     let image_size = need(image, "hidden_size")?.clone();
     let text = section(model, "text_model")?;
     text.set("name", "LlamaModel");
-    let mut beside = Vec::new();
+    let mut moved = Vec::new();
     for key in MOVED_KEYS {
         let value = text
             .remove(key)
             .ok_or_else(|| Error::refused(format!("text_model: there is no {key}")))?;
-        beside.push((key, value));
+        moved.push((key, value));
     }
     let hidden = text.remove("mm_hidden_size").unwrap_or(Value::Null);
     if !hidden.equals(&image_size) {
@@ -200,7 +200,7 @@ fn join(model: &mut Map) -> Result<()> {
     ]);
     let projector = Map::from([("image_model", network.into())]);
     model.set("projector", projector);
-    for (key, value) in beside {
+    for (key, value) in moved {
         model.set(key, value);
     }
     Ok(())

@@ -318,7 +318,7 @@ impl Bucket {
         self.with_body("DELETE", key, query, Vec::new(), Vec::new()).map(drop)
     }
 
-    /// Removes an object. One that does not exist is no error.
+    /// Removes an object. Succeeds if it does not exist.
     pub(crate) fn delete(&self, key: &str) -> Result<()> {
         let answer = self.with_body("DELETE", key, Vec::new(), Vec::new(), Vec::new())?;
         if answer.status == 404 { Ok(()) } else { self.check(&answer, key) }

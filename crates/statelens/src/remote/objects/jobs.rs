@@ -170,7 +170,7 @@ pub(crate) fn remove_object(url: &str) -> Result<()> {
     Location::parse(url)?.remove()
 }
 
-/// Aborts an upload, so that the store keeps none of its parts. One that is gone is no error.
+/// Aborts an upload, so that the store keeps none of its parts. Succeeds if the upload is gone.
 pub(crate) fn abort_upload(url: &str, id: &str) -> Result<()> {
     let at = Location::parse(url)?;
     match wait(at.parts.abort_multipart(&at.path, &id.to_owned()))? {

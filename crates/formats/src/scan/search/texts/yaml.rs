@@ -46,7 +46,7 @@ struct Walk<'r, 'n> {
 impl Walk<'_, '_> {
     fn event(&mut self, event: Event<'_>) -> Result<(), String> {
         match event {
-            // The parser takes the end of the document for a part of it, PyYAML does not.
+            // The parser treats the end of the document as a part of it; PyYAML does not.
             Event::Scalar(_, ScalarStyle::Literal | ScalarStyle::Folded, ..)
                 if self.open.is_empty() =>
             {

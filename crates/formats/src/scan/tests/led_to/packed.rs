@@ -35,7 +35,7 @@ const XZ_PARTS: [[&str; 2]; 4] = [
 const ZSTD_PARTS: [&str; 2] =
     ["28b52ffd24042100005d4b0161cdddcabf", "28b52ffd24063100004b004b02732e6edbaa44"];
 
-/// Python's readers join streams that follow each other, with what may lie between them.
+/// Python's readers join consecutive streams, also with other bytes between them.
 #[test]
 fn joins_consecutive_streams() {
     let (first, second) = HIDDEN.split_at(4);
@@ -168,7 +168,7 @@ fn finds_pickles_across_piece_boundaries() {
         let findings = unpacked(&bytes);
         assert!(findings.iter().any(|finding| finding.grade == Grade::Danger), "{first}");
     }
-    // A pickle that goes on behind the bytes that are kept.
+    // A pickle that continues after the bytes that are kept.
     let findings = unpacked(&join(&[b"(", &b"N0".repeat(64 << 10)]));
     assert!(findings.iter().any(|finding| finding.title.contains("too large")), "{findings:?}");
     // Data that is damaged behind the bytes that are kept.

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// The search works in pieces of 1 MiB. A match may lie in two of them.
+/// The search works in pieces of 1 MiB. A match may span two of them.
 #[test]
 fn finds_names_across_piece_boundaries() {
     let by_name = b"\x8c\x02os\x8c\x06system\x93(\x8c\x02idtR.";

@@ -261,7 +261,7 @@ fn reports_archives_with_too_many_members() {
     assert!(is_unseen(&findings, "the rest of a tar archive", "too many"), "{findings:?}");
 }
 
-/// A loader reads the target of a link as what the name of the link says.
+/// A loader chooses how to read the target of a link by the name of the link.
 #[test]
 fn examines_targets_of_links_under_their_names() {
     let link = |name: &str, kind: u8, target: &str| {

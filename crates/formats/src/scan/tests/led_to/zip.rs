@@ -19,7 +19,7 @@ fn reads_every_central_directory() {
     let before = (Grade::Warning, "There are bytes before the archive".to_owned());
     assert!(titles("x.bin", join(&[&[b'x'; 40], &plain])).contains(&before));
     assert_eq!(worst("x.bin", join(&[&[b'x'; 40], &plain])), Some(Grade::Warning));
-    // Something lies between the directory and the end record.
+    // There are other bytes between the directory and the end record.
     assert!(is_hidden_found(join(&[
         &hidden[..end_of_hidden],
         &[b'x'; 40],
