@@ -1,4 +1,4 @@
-//! What templates of models use, and the names in Python that none of them uses.
+//! The names that templates of models use, and Python names that none of them uses.
 
 /// Functions of Jinja and of chat programs. Templates only call them.
 pub(super) const FUNCTIONS: &str =
@@ -85,7 +85,7 @@ mod tests {
         for (title, list) in [
             ("Tests", TESTS),
             ("Filters", FILTERS),
-            ("Functions, besides macros of the template", FUNCTIONS),
+            ("Functions, in addition to macros of the template", FUNCTIONS),
             ("Methods", METHODS),
         ] {
             let words: Vec<String> =

@@ -216,7 +216,7 @@ pub(super) const ROWS: &[Row] = rows! {
     ", "bare",
         "types of elements; called with an object, one reads the address that the object gives";
     "numpy", "ndarray recarray matrix", "bare",
-        "types of arrays; called with a buffer, one takes its bytes for pointers";
+        "types of arrays; called with a buffer, one reads its bytes as pointers";
     "numpy.rec numpy.core.records", "recarray record", "bare", "types of arrays and elements";
     "numpy.ma numpy.ma.core", "MaskedArray", "bare", "a type of arrays";
     "numpy", "dtype",
@@ -231,7 +231,7 @@ pub(super) const ROWS: &[Row] = rows! {
         "an empty array and its content: NumPy checks the number of bytes, and takes objects \
          from a list only";
     MULTIARRAY, "scalar", "call(dtype, bytes?)",
-        "one element; from an array, NumPy takes its bytes for pointers", NATIVE;
+        "one element; from an array, NumPy reads its bytes as pointers", NATIVE;
     "numpy.core.numeric numpy._core.numeric", "_frombuffer",
         "call(bytes, dtype, sizes, 'C'|'F'); call(bytes, dtype, sizes, 'K', none|ints)",
         "an array of the bytes; NumPy checks their number and takes no objects from them";
@@ -274,14 +274,14 @@ pub(super) const ROWS: &[Row] = rows! {
     // torch: names that its own weights-only loader accepts, and constants.
     "torch torch.cuda", STORAGES, "bare", "types of storages, named by persistent ids";
     "torch torch.cuda", TENSORS, "bare",
-        "types of tensors; called with `cdata`, one takes a number for an address";
+        "types of tensors; called with `cdata`, one uses a number as an address";
     "torch.sparse torch.cuda.sparse", SPARSE, "bare", "types of tensors";
     "torch", "QInt32Storage QInt8Storage QUInt2x4Storage QUInt4x2Storage QUInt8Storage", "bare",
         "types of storages";
     "torch.storage", "TypedStorage UntypedStorage", "bare",
         "types of storages; called with `allocator`, one calls a number as code";
     "torch", "Tensor", "bare",
-        "the type of tensors; called with `cdata`, it takes a number for an address";
+        "the type of tensors; called with `cdata`, it uses a number as an address";
     "torch.nn.parameter", "Parameter Buffer", "call(tensor, bool?); new(tensor, bool?); bare",
         "a tensor";
     "torch", "Size", "call(sizes); new(sizes); bare", "a shape";
