@@ -1,5 +1,5 @@
-// A server that answers as the Hugging Face Hub does, and the storage that it redirects to. The browser takes both for
-// the real ones: `launchHub` directs their names to it.
+// A server that responds as the Hugging Face Hub does, and the storage that it redirects to. The browser resolves both
+// as the real ones: `launchHub` directs their names to it.
 
 import { createHash, generateKeyPairSync, sign } from "node:crypto";
 import { createServer } from "node:https";

@@ -15,7 +15,7 @@ function files(name) {
 }
 
 const tiny = { ...files("llama_three_shards"), "README.md": Buffer.from("# Tiny\n") };
-// The second tensor lies beyond the first request.
+// The second tensor is beyond the first request.
 const one = { "config.json": Buffer.from('{"model_type": "llama"}'), "model.safetensors": floats({ pad: Array(90_000).fill(0), "layers.0.weight": [1, 2.5, 3] }) };
 const several = { "a.safetensors": floats({ w: [1] }), "b.safetensors": floats({ w: [2] }), "sub/c.safetensors": floats({ w: [3] }), "notes.txt": Buffer.from("x") };
 
@@ -71,7 +71,7 @@ test("a repository opens as one set, with its config, at one commit (core)", asy
     assert.equal(paths.filter((path) => path.includes("/revision/")).length, 1);
     for (const path of paths.filter((path) => path.includes("/resolve/"))) assert.ok(path.includes(`/resolve/${COMMIT}/`), path);
     assert.ok(paths.some((path) => path.endsWith("/config.json")) && !paths.some((path) => path.includes("README")), paths.join(" "));
-    // The Hub is asked without a range, and the storage for ranges.
+    // The Hub is requested without a range, and the storage with ranges.
     for (const { name, path, range } of hub.requests) {
       if (name === "hub" && path.includes("/resolve/")) assert.equal(range, "", path);
     }

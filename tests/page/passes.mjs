@@ -1,5 +1,5 @@
 // Measures the passes of the page over all bytes of a file (statistics, comparison, read everything, cast and save)
-// beside a bare read of the same bytes; for `cargo xtask bench`. Slow results are not failures.
+// compared with a bare read of the same bytes; for `cargo xtask bench`. Slow results are not failures.
 //
 //     node passes.mjs FILE [OTHER]    OTHER is the file to compare with, or the same file
 

@@ -205,7 +205,7 @@ test("blocks that no target holds are not offered unchanged", () =>
     assert.equal(await group.getByRole("radio", { checked: true }).textContent(), "f32");
   }));
 
-test("the codes of a weight lead to its numbers, and a selected part is no link", () =>
+test("the codes of a weight lead to its numbers, and a selected part is not a link", () =>
   withPage(browser, async (page) => {
     await open(page, "quantized/gptq_4bit");
     const key = await page.$eval('#work .row[data-key$=".qzeros"]', (row) => row.dataset.key);

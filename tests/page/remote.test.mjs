@@ -786,7 +786,7 @@ test("servers with invalid responses are reported", async () => {
   }
 });
 
-test("trying again is offered after an error of the server, not for a file that is no checkpoint", async () => {
+test("trying again is offered after an error of the server, not for a file that is not a checkpoint", async () => {
   const pointer = Buffer.from(`version https://git-lfs.github.com/spec/v1\noid sha256:${"0".repeat(64)}\nsize 12345\n`);
   for (const [answer, retries] of [
     [() => false, 0],

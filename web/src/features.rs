@@ -1,13 +1,12 @@
 //! The list of tasks: the requests of the page that take long.
 //!
-//! A line says all that the page and its worker need to know of a task that is not about it alone.
-//! From the list come its kind of job, its request and result on the wire, the call that starts it in
-//! the worker, where the page keeps its state, and its sheet. A feature adds a line here, and its components
-//! implement `TaskSlot` for its result.
+//! The list determines the kind of job of a task, its request and result on the wire, the call that
+//! starts it in the worker, where the page keeps its state, and its sheet. A feature adds a line
+//! here, and its components implement `TaskSlot` for its result.
 
 /// Calls a macro with the list of tasks. A line has the kind of the task, the types of its request
-/// and of its result, the function that starts it in the worker, and its sheet, if it has one of its
-/// own that Esc stops.
+/// and of its result, the function that starts it in the worker, and its sheet, if it has one that
+/// Esc closes.
 macro_rules! tasks {
     ($generate:ident) => {
         $generate! {

@@ -25,11 +25,12 @@
 //! - The page's state is one `PageModel`. Its methods change it, by `Actor::update`.
 //! - A worker blocked in a synchronous read can't receive messages. When another file is opened,
 //!   the page replaces a worker that is still opening one, or that does not react within 1.5 s.
-//! - Statistics, verification and comparison of large files on disk are shared by up to eight further
-//!   workers (`worker/pool.rs`, `assist.rs`). Each opens the same files and processes parts of the pass; the
-//!   worker combines the results in order, so they are the same. If an assistant fails, it goes on alone.
+//! - Statistics, verification and comparison of large files on disk are shared by up to eight
+//!   further workers (`worker/pool.rs`, `assist.rs`). Each opens the same files and processes parts
+//!   of the pass; the worker combines the results in order, so they do not depend on the number of
+//!   workers. If an assistant fails, the worker goes on alone.
 //! - Rows cross as one byte string (`web/src/rows.rs`), everything else through
-//!   `serde-wasm-bindgen`. Reports of the core cross as they are: one `Serialize` gives the command's
+//!   `serde-wasm-bindgen`. Reports of the core cross unchanged: one `Serialize` gives the command's
 //!   JSON (`values/src/json.rs`) and the page's message.
 //! - In a frame of another page, that page offers the files (`web/embed.js`, `page/embedding.rs`,
 //!   docs/embed.md). The worker asks for bytes through a port. It can't wait for them, so a job

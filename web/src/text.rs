@@ -136,8 +136,8 @@ pub fn config_alone(path: &str, head: &[u8]) -> Option<ErrorText> {
     })
 }
 
-/// As [`error`], and quotes the first lines of a small text file that stands where the checkpoint
-/// should be: they show why it can't be opened.
+/// As [`error`], and quotes the first lines of a small text file that is in place of the
+/// checkpoint: they show why it can't be opened.
 pub fn explained(of: &Error, head: &[u8]) -> ErrorText {
     let mut error = error(of);
     if of.code() == statelens_formats::STAND_IN {

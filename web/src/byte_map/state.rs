@@ -51,7 +51,7 @@ impl TapeZoom {
     /// The smallest part that is shown.
     const LEAST: f64 = 1.0 / 256.0;
 
-    /// Returns how many times as large as the whole tape it shows a part.
+    /// Returns the magnification, which is 1 for the whole tape.
     pub fn times(self) -> f64 {
         1.0 / (self.to - self.from)
     }

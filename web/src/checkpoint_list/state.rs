@@ -131,7 +131,7 @@ impl Rail {
         self.entries.get(next.checked_rem(count)?).map(|entry| entry.main)
     }
 
-    /// Stores the grade of a file's checkpoint, and what it is because of.
+    /// Stores the grade of a file's checkpoint, and the reason for it.
     pub fn set_grade(&mut self, file: u32, grade: Option<FileGrade>, reason: String) {
         if let Some(entry) = self.find(file).and_then(|at| self.entries.get_mut(at)) {
             entry.check = Some(RailCheck { grade, reason });

@@ -63,7 +63,7 @@ pub struct FormattedValues {
     /// The byte of the file at which the tensor begins, and the bytes of an element, if the elements
     /// are stored one after the other.
     pub stored: Option<(u64, u64)>,
-    /// The reading of the stored bytes, if it is not the usual one; dtype and shape are of it.
+    /// The reading of the stored bytes, if it is not the usual one; it determines dtype and shape.
     pub shown: Option<ShownAs>,
     pub dtype: String,
     pub shape: Vec<u64>,
@@ -78,7 +78,7 @@ pub struct TensorLine {
     pub row: u32,
     /// The slice, in Python's notation, without the brackets.
     pub slice: String,
-    /// The smallest and the largest finite value at or behind each of these indices, up to the next
-    /// one; NaN without finite values. Or why they can't be read.
+    /// The smallest and the largest finite value from each of these indices up to the next one; NaN
+    /// without finite values. Or why they can't be read.
     pub points: Result<Vec<(u64, f64, f64)>, ErrorText>,
 }

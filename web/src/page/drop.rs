@@ -83,7 +83,8 @@ pub fn count(transfer: &DataTransfer) -> usize {
         .count()
 }
 
-/// Returns whether the drag contains files, and not text of the page. An embedded page takes none.
+/// Returns whether the drag contains files, and not text of the page. An embedded page accepts
+/// none.
 pub fn has_files(transfer: &DataTransfer) -> bool {
     !is_embedded()
         && transfer.types().iter().any(|kind| kind.as_string().as_deref() == Some("Files"))

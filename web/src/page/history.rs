@@ -443,7 +443,7 @@ fn go(by: i32) {
 
 /// Writes a history entry: pushes a new one, or replaces the URL of the current one.
 fn write(at: u32, url: Option<&str>, push: bool) {
-    // Back and forward are those of the page around it.
+    // Back and forward are those of the embedding page.
     if is_embedded() {
         return;
     }

@@ -132,7 +132,7 @@ pub fn Workspace(props: &WorkspaceProps) -> Html {
     let onbrush = Some(actor.on(move |actor, range: (u64, u64)| {
         actor.work(move |work| work.set_range(Some(range)));
     }));
-    // Unless the user chose, joined ranks have colours, and files have not.
+    // Unless the user chose, joined ranks have colours, and files do not.
     let by_place = use_state(|| None::<bool>);
     let places = &work.places;
     let is_by_place = by_place.unwrap_or(!places.line.is_empty()) && !places.names.is_empty();

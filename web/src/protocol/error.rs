@@ -23,7 +23,7 @@ pub enum ErrorKind {
     FetchCap,
     /// It would lose data.
     Refused,
-    /// The Hugging Face Hub has no such files, or does not give them out.
+    /// The Hugging Face Hub has no such files, or refuses access to them.
     Hub,
     /// Casts changed numbers by more than rounding; the user may keep the result.
     Falsified,

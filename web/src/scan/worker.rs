@@ -202,7 +202,7 @@ pub(crate) async fn scan(
     })
 }
 
-/// Reads again what needs it: tensors to hash, because they may be equal, and tensors to measure by
+/// Reads some tensors again: those to hash, because they may be equal, and those to measure by
 /// rows.
 async fn reread(
     open: &OpenCheckpoint,

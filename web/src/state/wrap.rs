@@ -1,6 +1,6 @@
 //! How monospaced texts wrap into lines. A virtual list needs the height of each row, and so its
-//! number of lines, before the row is in the document, and a style sheet that wraps it knows that
-//! only afterwards. The lines are drawn with these breaks, so that the browser makes no others.
+//! number of lines, before the row is in the document. A style sheet that wraps the text determines
+//! it only afterwards. The lines are drawn with these breaks, so that the browser makes no others.
 
 /// Width in pixels of a character of the widest monospaced face, at 12 px.
 pub const CHARACTER: f64 = 7.25;

@@ -49,7 +49,7 @@ pub(crate) fn begin_request() {
     REQUEST.set(REQUEST.get() + 1);
 }
 
-/// Sets whose misses are recorded, and returns whose were before.
+/// Sets the list that misses are added to, and returns the previous one.
 pub(crate) fn take_turn(misses: Option<Rc<Misses>>) -> Option<Rc<Misses>> {
     TURN.replace(misses)
 }

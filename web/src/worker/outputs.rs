@@ -1,7 +1,7 @@
 //! The outputs of this tab in the private file system.
 //!
-//! A download has no end that the page could see, so the page never removes an output by itself: its
-//! user does, or the next tab does after this one is closed.
+//! The page can't see when a download ends, so it never removes an output by itself: the user does,
+//! or the next tab does after this one is closed.
 
 use std::cell::RefCell;
 

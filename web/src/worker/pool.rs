@@ -40,9 +40,9 @@ const TICK: u32 = 250;
 /// Number of ticks after which assistants that have not started are not waited for any longer.
 const START_TICKS: u32 = 40;
 
-/// Processes the parts of `machine` that are left with assistants, if that is worthwhile. `sides` are
-/// the checkpoints that it reads, and `pass` describes it. `each` is called after each group of parts
-/// with the SHA-256 that assistants computed.
+/// Processes the remaining parts of `machine` with assistants, if that is worthwhile. `sides` are
+/// the checkpoints that it reads, and `pass` describes it. `each` is called after each group of
+/// parts with the SHA-256 that assistants computed.
 ///
 /// Returns early if an assistant fails, for example at damaged bytes: the caller goes on with the
 /// part that is next.

@@ -1,5 +1,4 @@
-//! What every part of the worker needs of its surroundings: the global object, the clock, and posting
-//! replies.
+//! The environment of the worker: the global object, the clock, and posting replies.
 
 use js_sys::Array;
 use wasm_bindgen::prelude::*;

@@ -28,7 +28,7 @@ use crate::worker::sources::{SourceFile, Sources};
 
 /// The size of the stream's buffer in bytes.
 const BUFFER: u32 = 4 << 20;
-/// A gap in a file that is cheaper to read through than to open a new stream behind it.
+/// A gap in a file that is cheaper to read through than to open a new stream after it.
 const GAP: u64 = 1 << 20;
 /// Shorter spans that are out of order are read separately, which takes less time than opening a
 /// new stream. Writers that sort keys read small tensors in an order different from the file's.
@@ -349,7 +349,7 @@ impl FileStream {
         Ok(self.ahead.slice(span))
     }
 
-    /// Reads the next bytes. If they do not reach `end`, the read of those behind them begins.
+    /// Reads the next bytes. If they do not reach `end`, the next read begins.
     async fn fill(&mut self, end: u64) -> Result<()> {
         let next = match self.next.take() {
             Some(next) => next,
@@ -490,7 +490,7 @@ impl RemoteStream {
         Ok(self.buffered.slice(span))
     }
 
-    /// Takes the next part, and requests more behind it.
+    /// Takes the next part, and requests more after it.
     async fn next(&mut self) -> Result<()> {
         let at = self.buffered.end();
         self.buffered = ReadAhead { start: at, ..ReadAhead::default() };
@@ -512,7 +512,7 @@ impl RemoteStream {
         Ok(())
     }
 
-    /// Requests parts until the window behind `from` is full, or the agreed number of bytes is
+    /// Requests parts until the window after `from` is full, or the agreed number of bytes is
     /// reached.
     fn request(&mut self, from: u64) {
         let end = self.file.len().min(from + self.window);

@@ -7,7 +7,7 @@ use statelens_compare::verify::Verifying;
 use statelens_tensor::Work;
 use statelens_values::weights::Surveying;
 
-/// A [`Work`] whose results are the same wherever a part is processed.
+/// A [`Work`] whose parts have the same results in any worker.
 pub(crate) trait SharedWork: Work {
     /// Packs the result of a part; `None` if it can't be sent, as the error of a read.
     fn pack(found: Self::Found) -> Option<Vec<u8>>;

@@ -65,7 +65,8 @@ fn of_pair(actor: &Actor, compare: &Rc<ComparisonState>, pairs: &Pairs, pair: &R
             { for pairs.differences(pair).map(|found| difference(found, row)) }
             <TensorDiffSection compare={compare.clone()} pair={*pair} />
             <LayersSection compare={compare.clone()} pair={*pair} />
-            // Always there, because the empty components before it keep its place as theirs.
+            // Always present: Yew loses the position of a node behind components that render
+            // nothing.
             <section hidden={pair.mark != Mark::Waiting}>
                 if pair.mark == Mark::Waiting { <p class="dim">{ "Its values are not read yet." }</p> }
             </section>

@@ -169,8 +169,8 @@ const OF_BLOCKS: [Choice; 3] = [
     Choice { id: "float16", name: "f16" },
 ];
 
-/// Renders the choice to write quantised weights as numbers, and to take layers apart; nothing if
-/// the checkpoint has neither.
+/// Renders the choice to write quantised weights as numbers, and to split stacked layers; nothing
+/// if the checkpoint has neither.
 pub fn forms(actor: &Actor, convert: &Conversion) -> Html {
     let unstack = actor.on(move |actor, _: Event| {
         change(actor, |convert| convert.options.unstack = !convert.options.unstack);

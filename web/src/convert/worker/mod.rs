@@ -72,7 +72,7 @@ pub(crate) fn plan(session: &SharedSession, job: &Job, request: u32, options: Bo
         },
         Some(_) => None,
     };
-    // Only conversions that keep the names take layers apart, and write numbers.
+    // Only conversions that keep the names split stacked layers and write numbers.
     let is_plain = options.family.target.is_none() && options.rewrite.is_none();
     let (unstack, dtype) = (options.unstack && is_plain, options.dequantize.clone());
     let dtype = dtype.filter(|_| is_plain);

@@ -59,7 +59,7 @@ pub fn FilterMenu(props: &MenuProps) -> Html {
     html! { <ul class="terms" id="terms" role="listbox" aria-label="Filter terms">{ for props.examples.iter().enumerate().map(choice) }</ul> }
 }
 
-/// Renders the underline of an unknown term, behind the typed text.
+/// Renders the underline of an unknown term, in the layer below the typed text.
 pub fn underlined(text: &str) -> Html {
     match UnknownTerm::of(text) {
         Some(UnknownTerm { start, end, .. }) => html! {

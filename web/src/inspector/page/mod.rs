@@ -83,7 +83,7 @@ fn checkpoint_facts(props: &InspectorProps, actor: &Actor) -> Html {
         ("values", work.sums.values),
     ];
     let sizes = [("bytes of tensors", work.sums.bytes), ("bytes on disk", opened.size)];
-    // Counts of rows stand between the program that wrote it and the parameters.
+    // Counts of rows are shown between the program that wrote it and the parameters.
     let before = opened.facts.iter().take_while(|(label, _)| label != "params").count();
     let (before, after) = opened.facts.split_at(before);
     let facts = before

@@ -26,7 +26,7 @@ use crate::worker::task::Task;
 const MAX_COARSE: u64 = 64 << 20;
 /// Rows of more bytes are not sampled for it.
 const MAX_SAMPLED_ROW: u64 = 512 << 10;
-/// A window whose rows lie within this many bytes is read at once.
+/// A window whose rows are within this many bytes is read at once.
 const MAX_WINDOW_SPAN: u64 = 8 << 20;
 /// Maximum number of values of a window.
 const MAX_CELLS: u64 = 1 << 15;

@@ -117,7 +117,7 @@ impl HubRepository {
         Ok((files, Some(only).filter(|only| !only.is_empty())))
     }
 
-    /// Returns the id, which is another than the requested one if the repository was renamed.
+    /// Returns the id, which differs from the requested one if the repository was renamed.
     fn id(&self) -> &str {
         let id = [&self.listing.id, &self.location.id].into_iter().find(|id| !id.is_empty());
         id.map_or("", String::as_str)

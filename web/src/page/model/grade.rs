@@ -1,4 +1,4 @@
-//! The grade of the open checkpoint, and what the list of files and the run table learn of it.
+//! Grades the open checkpoint, and passes the grade to the list of files and to the run table.
 
 use std::rc::Rc;
 

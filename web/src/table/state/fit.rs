@@ -25,7 +25,7 @@ const MAX_CALL: usize = 80;
 const MISSING: usize = 14;
 /// Width in pixels of a character of a number of repetitions, and of the gap before it.
 const TIMES: (f64, f64) = (6.7, 8.0);
-/// Indentation in pixels of the lines of an open fold, and of its own line, behind its button.
+/// Indentation in pixels of the lines of an open fold, and of its own line, after its button.
 pub const INDENT: (f64, f64) = (28.0, 22.0);
 /// Width of a key in pixels beyond which no column is left out for it.
 const MAX_KEY: f64 = 440.0;

@@ -72,8 +72,8 @@ impl Actor {
     }
 }
 
-/// Scrolls the inspector so that a value is in its middle, unless the lines around the value are in
-/// sight.
+/// Scrolls the inspector so that a value is in its middle, unless the lines around the value are
+/// visible.
 fn reveal(value: &web_sys::Element) {
     let Ok(Some(pane)) = value.closest(".insp") else { return };
     let (frame, value) = (pane.get_bounding_client_rect(), value.get_bounding_client_rect());
