@@ -25,7 +25,7 @@ pub enum Setting {
     Exclude,
     /// Whether LoRA is folded into the weights.
     FoldLora,
-    /// What repairs the spec of a Cerebras checkpoint, and upgrades it.
+    /// The command that repairs the spec of a Cerebras checkpoint, and upgrades it.
     FixSpec,
     /// The version of the output's format.
     FormatVersion,
@@ -75,9 +75,9 @@ pub enum Setting {
     Untie,
     /// Whether prefixes of wrappers are removed from keys.
     Unwrap,
-    /// What upgrades the format version of a Cerebras checkpoint.
+    /// The command that upgrades the format version of a Cerebras checkpoint.
     Upgrade,
-    /// What upgrades a Cerebras checkpoint although something is lost.
+    /// The option to upgrade a Cerebras checkpoint although something is lost.
     UpgradeLossy,
     /// Whether the state of the optimizer is converted as well.
     WithOptimizer,

@@ -34,7 +34,7 @@ const GLANCES: u32 = 2;
 /// The structure of one file of a set, which is read in many small reads close together.
 ///
 /// A read may cost as much as transferring hundreds of kilobytes ([`ReadAt::overhead`]), and
-/// reading far ahead is waste where gigabytes of weights lie between two headers. So the number of
+/// reading far ahead is wasteful where gigabytes of weights separate two headers. So the number of
 /// blocks per read doubles while reads go forward, and returns to one after a jump. A local file
 /// that fits into the cache is read in large pieces, in any order. Reads larger than a quarter of
 /// the cache bypass it.

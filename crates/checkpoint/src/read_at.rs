@@ -25,7 +25,7 @@ pub trait ReadAt: fmt::Debug + Send + Sync {
         0
     }
 
-    /// Returns what a store says about the object: the text that it keeps with it, and its current
+    /// Returns a store's description of the object: the text that it keeps with it, and its current
     /// length. `None` for sources that are not objects of a store.
     ///
     /// # Errors

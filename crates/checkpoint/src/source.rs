@@ -61,7 +61,7 @@ pub struct FileSet {
     cache: Arc<Cache>,
     /// The most recent results computed from the structure.
     memo: Arc<Memo>,
-    /// Names that were looked up in vain, where they are recorded.
+    /// Names that were looked up and not found, where they are recorded.
     missed: Option<Arc<Mutex<BTreeSet<String>>>>,
     /// The order of the names in `files`.
     order: Arc<NameOrder>,
@@ -310,9 +310,9 @@ impl FileSet {
         self.get(id).map_or("", |file| &file.name)
     }
 
-    /// Returns what `make` computes for `key` from the structure of the files, or the cached result
-    /// of a recent call. For results that many parts of one tensor share. Only the last two are
-    /// kept.
+    /// Returns the result that `make` computes for `key` from the structure of the files, or the
+    /// cached result of a recent call. For results that many parts of one tensor share. Only the
+    /// last two are kept.
     ///
     /// # Errors
     /// Returns the error of `make`.

@@ -42,7 +42,7 @@ pub(crate) fn allow(cap: u64) {
     METER.allow(cap);
 }
 
-/// Returns what opens checkpoints on disk and at addresses, with the limits of this command.
+/// Returns an opener of checkpoints on disk and at addresses, with the limits of this command.
 pub(crate) fn opener(with: &[PathBuf]) -> SourceOpener {
     SourceOpener::new(with, remote())
 }

@@ -55,7 +55,7 @@ pub fn unstacked(checkpoint: &Checkpoint) -> Result<Option<Checkpoint>> {
     is_changed.then(|| builder.rebuild(checkpoint)).transpose()
 }
 
-/// Splits a key behind the name of a stack, unless a number follows it.
+/// Splits a key after the name of a stack, unless a number follows it.
 fn name_of(key: &DictKey, stacks: &[&str]) -> Option<(String, String)> {
     let DictKey::Str(key) = key else { return None };
     let key = key.to_lossy();

@@ -64,7 +64,7 @@ impl FileGrade {
         }
     }
 
-    /// Returns whether nothing is known that speaks against using it.
+    /// Returns whether there is no known reason not to use it.
     pub fn is_good(self) -> bool {
         self <= Self::Whole
     }

@@ -366,8 +366,8 @@ impl Record {
         }
     }
 
-    /// Returns why the record can't be read, if so: it is encrypted, or compressed in a way that few
-    /// programs support.
+    /// Returns the reason if the record can't be read: it is encrypted, or compressed in a way that
+    /// few programs support.
     pub(crate) fn hindrance(&self) -> Option<&'static str> {
         match self.method {
             Method::Stored | Method::Packed(_) => None,

@@ -12,7 +12,7 @@ use crate::source::Source;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct BlockContext<'a> {
     pub(crate) source: &'a Source,
-    /// What the block belongs to, for error messages.
+    /// The owner of the block, for error messages.
     pub(crate) what: &'static str,
     /// Address of the header that the block belongs to; the block contains it.
     pub(crate) owner: u64,

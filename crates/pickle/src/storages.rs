@@ -120,7 +120,7 @@ impl Pickle {
         let Node::Int(numel) = self.node(numel) else { return None };
         let key = match self.node(key) {
             Node::Int(key) => key.to_string(),
-            // A record's name is at most 64 KiB; a longer key would be copied in vain.
+            // A record's name is at most 64 KiB; a longer key would be copied needlessly.
             _ => self.text(key).filter(|key| key.as_bytes().len() <= 1 << 16)?.to_string(),
         };
         let offset = match view.and_then(|view| self.sequence(*view)) {

@@ -163,7 +163,7 @@ pub(crate) fn renames(
 /// A key, with its dtype and shape as far as known.
 type KeyType = (String, Option<String>, Option<Vec<u64>>);
 
-/// What a checkpoint is checked against.
+/// The reference that a checkpoint is checked against.
 #[derive(FromPyObject)]
 pub(crate) enum Reference<'py> {
     /// Keys.

@@ -1,4 +1,4 @@
-"""A server of the files in the current folder, with range requests, that can be told to fail."""
+"""A server of the files in the current folder, with range requests, that can be made to fail."""
 
 import re
 import threading

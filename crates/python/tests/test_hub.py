@@ -36,7 +36,7 @@ def hub(examples, monkeypatch):
     with servers.running({path.name: path.read_bytes() for path in folder.iterdir()}) as hub:
         monkeypatch.setenv("HF_ENDPOINT", hub.url)
         yield hub
-        # Whatever a test does, no token reaches the storage or stands in an address.
+        # Whatever a test does, no token reaches the storage or is in an address.
         assert all(not token for _, token, _ in hub.storage.requests)
         assert all(TOKEN not in path for path, _, _ in hub.requests + hub.storage.requests)
 

@@ -22,7 +22,7 @@ impl Workers for AllCores {
     }
 }
 
-/// Threads that wait for answers of a server most of the time.
+/// Threads that wait for responses of a server most of the time.
 #[cfg(feature = "object-store")]
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Requests;

@@ -159,7 +159,8 @@ impl Checkpoint {
         self.named(key).map(|found| found[0])
     }
 
-    /// Returns a tensor by its id in [`Checkpoint::inner`]; `key` is what it calls itself.
+    /// Returns a tensor by its id in [`Checkpoint::inner`]; `key` is the key that the tensor
+    /// reports.
     pub fn tensor_by_id(&self, id: TensorId, key: impl Into<String>) -> Result<Tensor> {
         let (sources, meter) = (self.sources.clone(), self.meter.clone());
         Tensor::new(&self.inner, sources, meter, key.into(), id)
@@ -267,8 +268,8 @@ impl Checkpoint {
         &self.inner
     }
 
-    /// Fails if one of its files on disk was overwritten since it was opened: results may be of old
-    /// and of new bytes.
+    /// Fails if one of its files on disk was overwritten since it was opened: results may mix old
+    /// and new bytes.
     pub fn unchanged(&self) -> Result<()> {
         self.sources.iter().try_for_each(|source| source.unchanged())
     }
@@ -315,9 +316,9 @@ impl Checkpoint {
         check_scales(&self.inner, &leaves.collect::<Vec<_>>(), wanted, progress)
     }
 
-    /// Returns a copy in which each quantised weight is one tensor of `dtype`, or of float32, and the
-    /// weights that were found; `None` if no weight is quantised. The values are computed as they are
-    /// read. Weights whose values are not known are unchanged and say why.
+    /// Returns a copy in which each quantised weight is one tensor of `dtype`, or of float32, and
+    /// the weights that were found; `None` if no weight is quantised. The values are computed as
+    /// they are read. Weights whose values are not known are unchanged, with the reason.
     pub fn dequantised(
         &self,
         dtype: Option<&core::DType>,

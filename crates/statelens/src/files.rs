@@ -147,7 +147,7 @@ pub(crate) fn side_by_side(files: &FileSet, scratch: &Arc<dyn Scratch>) -> FileS
     files.clone().with_scratch(scratch.clone()).with_workers(Arc::new(AllCores))
 }
 
-/// Says of missing files that there are links in their place.
+/// Notes for missing files that there are links in their place.
 fn note_dangling(checkpoint: &mut Checkpoint, main: &Path) {
     for finding in &mut checkpoint.findings {
         let links = finding.missing.iter().filter(|name| {

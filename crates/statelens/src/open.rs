@@ -227,7 +227,7 @@ impl SourceOpener {
         Self { with: with.to_vec(), remote, listings: Listings::default() }
     }
 
-    /// Returns what opens remote checkpoints, with the limits of all.
+    /// Returns the opener of remote checkpoints, whose limits apply to all.
     pub(crate) fn remote(&self) -> &RemoteOpener {
         &self.remote
     }

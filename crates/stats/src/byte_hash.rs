@@ -18,7 +18,7 @@ const PAIR: usize = 16;
 #[derive(Debug, Clone, Default)]
 pub struct ByteHash {
     sums: [u64; 2],
-    /// The index of the first block, and of the block behind the last complete one.
+    /// The index of the first block, and of the block after the last complete one.
     first: u64,
     blocks: u64,
     /// The bytes of the incomplete block.

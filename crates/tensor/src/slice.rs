@@ -165,7 +165,7 @@ impl Axis {
 impl std::str::FromStr for Slice {
     type Err = Error;
 
-    /// Parses what Python has between brackets: `0:2, :, -1`, `..., 7`, `::2`.
+    /// Parses the text of a Python index without its brackets: `0:2, :, -1`, `..., 7`, `::2`.
     fn from_str(text: &str) -> Result<Self> {
         let bad = |why: String| {
             Error::refused(format!("[{text}] is not a slice: {why}"))

@@ -60,7 +60,7 @@ pub(crate) struct Diff {
     #[arg(long, value_name = "PATTERN")]
     pub(crate) select: Vec<String>,
 
-    /// Leaves out the keys that match; may be repeated, and beats --select
+    /// Leaves out the keys that match; may be repeated, and takes precedence over --select
     #[arg(long, value_name = "PATTERN")]
     pub(crate) exclude: Vec<String>,
 

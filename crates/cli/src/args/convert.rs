@@ -168,7 +168,7 @@ pub(crate) struct Edits {
     #[arg(long, value_name = "PATTERN")]
     pub(crate) select: Vec<String>,
 
-    /// Leaves out the keys that match; may be repeated, and beats --select
+    /// Leaves out the keys that match; may be repeated, and takes precedence over --select
     #[arg(long, value_name = "PATTERN")]
     pub(crate) exclude: Vec<String>,
 
@@ -176,7 +176,7 @@ pub(crate) struct Edits {
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     pub(crate) strip_prefix: String,
 
-    /// Replaces what a regular expression finds in keys; $1 or ${1} is its first group ($1_x is
+    /// Replaces matches of a regular expression in keys; $1 or ${1} is its first group ($1_x is
     /// group 1 and _x; write ${1} where a digit follows), $$ a dollar sign; may be repeated
     #[arg(long, value_name = "REGEX=>REPLACEMENT")]
     pub(crate) rename: Vec<String>,

@@ -337,7 +337,7 @@ fn show_prints_python_code_that_reads_a_tensor() {
     assert!(error.contains("expected torch or numpy.memmap or jax"), "{error}");
 }
 
-/// The libraries read it: no element is there, however many each row would have.
+/// The libraries read it: it has no elements, however long its rows are.
 #[test]
 fn empty_tensors_may_have_a_huge_dimension() {
     let folder = Folder::new();

@@ -1,4 +1,4 @@
-//! Questions that two commands, or two ways of asking, must answer alike; checks that can't look at
+//! Questions that two commands, or two ways of asking, must answer alike; checks that can't cover
 //! everything say so.
 
 use std::fs;

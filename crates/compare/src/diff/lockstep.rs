@@ -100,8 +100,8 @@ impl<T: Taker> Both<T> {
         self.done = self.done.saturating_add((of_left + of_right) as u64);
     }
 
-    /// Returns whether the right side is read next: the side that is behind is, so that the other's
-    /// elements are processed soon.
+    /// Returns whether the right side is read next. The side that is behind is read next, so that
+    /// the other's elements are processed soon.
     fn is_right(&self) -> bool {
         let behind = |stream: &SideStream| match stream.pour.need() {
             Need::Done => usize::MAX,

@@ -18,7 +18,7 @@ pub struct ComparisonReport {
     pub elements: u64,
     /// How many of the tensors match only within the tolerance.
     pub close: u64,
-    /// Number of NaNs that were taken as equal because they are in the same place.
+    /// Number of NaNs that count as equal because they are in the same place.
     #[serde(rename = "equal_nans")]
     pub nan: u64,
     /// Whether optimizer entries that differ were compared by their numbers, because only those of one

@@ -11,7 +11,7 @@ use super::sets::ShardSet;
 use super::shard::{Shard, TensorEntry};
 use super::sizes::is_end;
 
-/// Compares the metadata with the tensors, and what each part says about the set with the set.
+/// Compares the metadata with the tensors, and the facts about the set in each part with the set.
 pub(super) fn check(set: &ShardSet, findings: &mut Findings<'_>) {
     split(set, findings);
     // A missing part would be reported again as missing layers.

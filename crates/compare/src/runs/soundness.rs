@@ -33,7 +33,7 @@ pub struct OpenCheck {
     pub reason: String,
     /// The names of its top-level states.
     pub states: Vec<String>,
-    /// The names of the checkpoints that the trainer held to be the best when it saved this one.
+    /// The names of the checkpoints that the trainer considered the best when it saved this one.
     pub best: Vec<String>,
     /// The metrics that Orbax saved with it.
     pub metrics: Vec<(String, f64)>,

@@ -178,7 +178,7 @@ fn entry(
 /// formats without such types do not.
 fn types(key: &str, wanted: &Option<String>, own: &Option<String>) -> Option<Problem> {
     let (wanted, own) = (wanted.as_ref()?, own.as_ref()?);
-    // Lists of names may differ far behind their start.
+    // Lists of names may differ far from their start.
     let same = wanted.chars().zip(own.chars()).take_while(|(one, other)| one == other).count();
     let from = |text: &str| match text.char_indices().nth(same.saturating_sub(40)) {
         Some((start, _)) if start > 0 => format!("…{}", shortened(&text[start..])),

@@ -201,7 +201,7 @@ pub(super) fn forget(source: &Checkpoint, edited: &mut Checkpoint) {
     });
 }
 
-/// Names in the file belong to places: a value that moves takes the name of its new place.
+/// Gives moved values the names of their new places, because names in the file belong to places.
 fn rename(
     builder: &mut Builder,
     source: &Checkpoint,

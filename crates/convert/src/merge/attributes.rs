@@ -1,5 +1,5 @@
-//! Merges what belongs to a dict or a file and not to one key: Python attributes of dicts such as
-//! `_metadata`, the `__metadata__` of safetensors, and attributes of HDF5.
+//! Merges the data that belongs to a dict or a file rather than to one key: Python attributes of
+//! dicts such as `_metadata`, the `__metadata__` of safetensors, and attributes of HDF5.
 
 use std::collections::HashSet;
 

@@ -1,4 +1,4 @@
-//! Edits and merges of real files: what belongs to a dict or a file follows its keys.
+//! Edits and merges of real files: the attributes of a dict or a file follow its keys.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod graph;

@@ -62,7 +62,7 @@ pub(crate) struct StoredObject {
     pub(crate) linked: bool,
 }
 
-/// What the metadata, or the header of an object, says about the object.
+/// The facts about an object in the metadata or in the header of the object.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct ObjectFacts {
     /// The serializer that restores the value (`__TYPE__`).

@@ -60,8 +60,8 @@ pub(super) struct Flats {
 }
 
 impl Flats {
-    /// All ranks have the same number of elements, except that the last one may lack its padding, so
-    /// a missing rank counts as many as the longest.
+    /// Creates the flat tensors of all ranks. Ranks have the same number of elements, except that
+    /// the last one may lack its padding, so a missing rank counts as long as the longest.
     pub(super) fn new(ranks: Vec<Option<RankFlat>>) -> Self {
         let longest = ranks.iter().flatten().map(|flat| flat.numel).max().unwrap_or(0);
         let mut starts = vec![0u64];

@@ -114,7 +114,7 @@ impl Reading<'_> {
         self.findings.push(finding);
     }
 
-    /// Stage 0: the model's states have the weights, and the files of experts have theirs.
+    /// Reads stage 0: the model's states have the weights, and the files of experts have theirs.
     fn unsharded(&mut self, states: ValueId, experts: Entries) -> Result<String> {
         self.entries = self.module(states, experts);
         self.tensors = self.entries.len() as u64;
@@ -124,7 +124,7 @@ impl Reading<'_> {
         Ok("DeepSpeed without ZeRO".to_owned())
     }
 
-    /// ZeRO without the files of the optimizer: only the 16-bit weights are there.
+    /// Reads ZeRO without the files of the optimizer: only the 16-bit weights are there.
     fn only_module(&mut self, states: ValueId, experts: Entries) -> Result<String> {
         self.findings.push(
             Finding::new(Grade::Warning, "The float32 weights are not here")

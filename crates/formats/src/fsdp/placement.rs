@@ -1,4 +1,4 @@
-//! Which part of a distributed tensor a rank holds, as its pickle says.
+//! The part of a distributed tensor that a rank holds, as its pickle describes it.
 //!
 //! A `DTensor` has placements, one for each dimension of its mesh of ranks, and the rank's
 //! coordinate in that mesh (`torch/distributed/tensor/placement_types.py` and `_dtensor_spec.py`,

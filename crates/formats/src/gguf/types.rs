@@ -42,7 +42,7 @@ const fn half_and_words<const N: usize>(at: u64) -> [(u64, u64); N] {
 }
 
 /// Returns whether it is known how a big-endian file stores a block. The package gguf 0.19 converts
-/// these types only; in others, the 16-bit fields are taken to be big-endian as well.
+/// these types only; in others, the 16-bit fields are assumed to be big-endian as well.
 pub(super) fn is_known_big_endian(name: &str) -> bool {
     matches!(name, "Q4_0" | "Q8_0" | "Q4_K" | "Q6_K" | "MXFP4" | "NVFP4")
 }

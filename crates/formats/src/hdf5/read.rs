@@ -441,7 +441,7 @@ impl Hdf5Reader<'_> {
         let count = dataset.count()?;
         let bytes = count.saturating_mul(dataset.datatype.size);
         let is_small = count <= MAX_ELEMENTS && bytes <= MAX_BYTES;
-        // A list of nothing would not have a shape of several dimensions.
+        // An empty list would not have a shape of several dimensions.
         let is_list = is_small && (shape.len() <= 1 || count > 0);
         match &dataset.datatype.class {
             Class::Str(_) if shape.len() <= 1 && is_small => self.strings(file, dataset, shape),

@@ -360,8 +360,8 @@ impl<'a> Search<'a> {
         }
         texts::examine(self, blob, &head)?;
         is_other |= head.starts_with(NUMPY) || is_safetensors(&head, blob.source.len());
-        // Content decides over the name: joblib, accelerate and others also use the extensions of
-        // pickles for compressed files and archives.
+        // Content takes precedence over the name: joblib, accelerate and others also use the
+        // extensions of pickles for compressed files and archives.
         let promised = promises_pickle(&blob.name) || self.is_file(blob) && self.promised;
         if promised && let Some(packing) = packing {
             is_other |= packing.is_certain() || self.unpacks(blob, packing)?;

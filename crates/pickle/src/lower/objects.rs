@@ -156,7 +156,7 @@ impl Lowering<'_> {
         self.add_contents(fields, object);
     }
 
-    /// Adds what an object was filled with after it was made.
+    /// Adds the contents that an object got after it was created.
     pub(super) fn add_contents(&self, fields: &mut Fields, object: &BuiltObject<'_>) {
         for (index, item) in (0u64..).zip(&object.items) {
             fields.add(DictKey::Int(index.into()), *item, "items");

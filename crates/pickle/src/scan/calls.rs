@@ -387,7 +387,7 @@ fn is_name(global: &Global, name: &str) -> bool {
 fn is_text(pickle: &Pickle, id: NodeId, text: &str) -> bool {
     let bytes = || {
         let spelled = pickle.spelled(id)?;
-        // Longer ones would be copied in vain.
+        // Longer ones would be copied needlessly.
         (pickle.spelled_len(spelled) <= 2 * text.len()).then(|| pickle.spelled_bytes(spelled))?
     };
     pickle.str(id) == Some(text) || bytes().is_some_and(|bytes| *bytes == *text.as_bytes())

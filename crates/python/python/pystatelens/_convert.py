@@ -82,7 +82,7 @@ def convert(
     The output: `to` names the format (`safetensors`, `torch`, `cerebras`, `tensorflow`, `npz`, or the id of
     a format that is written, such as `torch-zip`). The default depends on the extension of `path`.
     `version` is that of the format, `0.5` or `0.4` for Cerebras, and `compression` its method, `lz4` or
-    `gzip`, which only Cerebras has. `shard_size` splits the output into files of at most so many bytes of
+    `gzip`, which only Cerebras has. `shard_size` splits the output into files of at most this many bytes of
     tensors, a number or a text such as `5GB`, with an index; `shards` maps patterns of keys to the names
     of files instead (safetensors, PyTorch, TensorFlow). `object_graph` writes the graph that
     `tf.train.Checkpoint` restores from, and `state_file` the file `checkpoint` (TensorFlow).

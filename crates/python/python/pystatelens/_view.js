@@ -8,20 +8,20 @@ const MOST = 4;
 /** Asks the kernel. Each request has an id that no other view of the widget uses. */
 function kernel(model) {
   const name = Math.random().toString(36).slice(2);
-  const asked = new Map();
+  const pending = new Map();
   const queue = [];
   let last = 0;
   const next = () => {
-    while (queue.length && asked.size < MOST) {
+    while (queue.length && pending.size < MOST) {
       const { id, request, answer } = queue.shift();
-      asked.set(id, answer);
+      pending.set(id, answer);
       model.send({ ...request, id });
     }
   };
   const receive = (message, buffers) => {
-    const answer = asked.get(message?.id);
+    const answer = pending.get(message?.id);
     if (!answer) return;
-    asked.delete(message.id);
+    pending.delete(message.id);
     answer(message, buffers?.[0]);
     next();
   };
@@ -36,13 +36,13 @@ function kernel(model) {
         const at = queue.findIndex((one) => one.id === id);
         if (at >= 0) queue.splice(at, 1);
         // The kernel answers nevertheless; the answer is dropped, and makes room for the next request.
-        else if (asked.has(id)) asked.set(id, () => {});
+        else if (pending.has(id)) pending.set(id, () => {});
       };
     },
     close() {
       model.off("msg:custom", receive);
       queue.length = 0;
-      asked.clear();
+      pending.clear();
     },
   };
 }

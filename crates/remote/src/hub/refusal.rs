@@ -1,4 +1,4 @@
-//! What the answers of the Hub that are not files mean.
+//! Explains responses of the Hub that are not files.
 
 use statelens_checkpoint::{Error, Setting, advice};
 

@@ -79,7 +79,7 @@ pub(crate) struct OutputRun {
 }
 
 impl Division {
-    /// Divides a plan into `tasks` tasks, or fewer if it has not that many parts.
+    /// Divides a plan into `tasks` tasks, or fewer if it does not have that many parts.
     pub(crate) fn of(plan: &Plan, tasks: u64, medium: Medium) -> Result<Self> {
         let shapes = plan.files.iter().map(|file| shape(file, &plan.source, medium));
         let shapes: Vec<FileShape> = shapes.collect::<Result<_>>()?;

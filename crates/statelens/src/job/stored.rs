@@ -1,5 +1,5 @@
 //! The results of tasks as they are stored: each names its job and its task, and has a checksum, so
-//! that no other result can stand for it.
+//! that no other result can pass for it.
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};

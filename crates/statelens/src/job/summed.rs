@@ -1,4 +1,5 @@
-//! Checksums of what tasks write, by which the commit checks the files before it names them.
+//! Checksums of the bytes that tasks write. The commit checks the files with them before it gives
+//! them their names.
 
 use std::sync::Arc;
 

@@ -18,7 +18,7 @@ const MAX_WHOLE_FILE: u64 = 256 << 20;
 /// Shared by the whole process, to reuse connections.
 static AGENT: LazyLock<Agent> = LazyLock::new(|| agent(8));
 
-/// Returns what makes requests, and follows this many redirects by itself.
+/// Returns an agent that follows this many redirects by itself.
 pub(super) fn agent(redirects: u32) -> Agent {
     let config = Agent::config_builder()
         .http_status_as_error(false)

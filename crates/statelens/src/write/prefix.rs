@@ -1,7 +1,7 @@
 //! Writes a checkpoint whose values are objects below a prefix of a bucket.
 //!
 //! `__METADATA__` is written twice, as the Cerebras library does: before the objects in a form that
-//! no loader takes for a checkpoint, and after them completely. Only objects below the prefix are
+//! no loader accepts as a checkpoint, and after them completely. Only objects below the prefix are
 //! ever removed: those that this run wrote, if it fails, and those that the replaced checkpoint
 //! names.
 

@@ -73,7 +73,7 @@ fn stepped(scale: f32, code: u32, by: f32) -> f32 {
     scale * (0.5 + code as f32) * by
 }
 
-/// `IQ2_XXS`: for 32 elements four rows, and a word with their signs and the scale.
+/// Decodes `IQ2_XXS`: for 32 elements four rows, and a word with their signs and the scale.
 #[inline(always)]
 pub(super) fn iq2_xxs(block: &[u8], out: &mut [f32]) {
     let (scale, rows) = (half(block, 0), IQ2_XXS.rows());
@@ -88,7 +88,7 @@ pub(super) fn iq2_xxs(block: &[u8], out: &mut [f32]) {
     }
 }
 
-/// `IQ2_XS`: nine bits of a word are the row, seven the signs.
+/// Decodes `IQ2_XS`: nine bits of a word are the row, seven the signs.
 #[inline(always)]
 pub(super) fn iq2_xs(block: &[u8], out: &mut [f32]) {
     let (scale, rows) = (half(block, 0), IQ2_XS.rows());
@@ -101,7 +101,7 @@ pub(super) fn iq2_xs(block: &[u8], out: &mut [f32]) {
     }
 }
 
-/// `IQ2_S`.
+/// Decodes `IQ2_S`.
 #[inline(always)]
 pub(super) fn iq2_s(block: &[u8], out: &mut [f32]) {
     let (scale, rows) = (half(block, 0), IQ2_S.rows());
@@ -114,7 +114,7 @@ pub(super) fn iq2_s(block: &[u8], out: &mut [f32]) {
     }
 }
 
-/// `IQ3_XXS`.
+/// Decodes `IQ3_XXS`.
 #[inline(always)]
 pub(super) fn iq3_xxs(block: &[u8], out: &mut [f32]) {
     let (scale, rows) = (half(block, 0), IQ3_XXS.rows());
@@ -129,7 +129,7 @@ pub(super) fn iq3_xxs(block: &[u8], out: &mut [f32]) {
     }
 }
 
-/// `IQ3_S`.
+/// Decodes `IQ3_S`.
 #[inline(always)]
 pub(super) fn iq3_s(block: &[u8], out: &mut [f32]) {
     let (scale, rows) = (half(block, 0), IQ3_S.rows());
@@ -152,7 +152,7 @@ fn put_moved(out: &mut [f32], scale: f32, row: &[i8], minus: bool) {
     }
 }
 
-/// `IQ1_S`.
+/// Decodes `IQ1_S`.
 #[inline(always)]
 pub(super) fn iq1_s(block: &[u8], out: &mut [f32]) {
     let (scale, rows) = (half(block, 0), IQ1.rows());
@@ -165,7 +165,7 @@ pub(super) fn iq1_s(block: &[u8], out: &mut [f32]) {
     }
 }
 
-/// `IQ1_M`: the scale is spread over the highest four bits of four words.
+/// Decodes `IQ1_M`: the scale is spread over the highest four bits of four words.
 #[inline(always)]
 pub(super) fn iq1_m(block: &[u8], out: &mut [f32]) {
     let words: [u16; 4] = std::array::from_fn(|at| word(block, 48 + 2 * at));
@@ -180,7 +180,7 @@ pub(super) fn iq1_m(block: &[u8], out: &mut [f32]) {
     }
 }
 
-/// `IQ4_XS`: runs of 32 with a scale of six bits each.
+/// Decodes `IQ4_XS`: runs of 32 with a scale of six bits each.
 #[inline(always)]
 pub(super) fn iq4_xs(block: &[u8], out: &mut [f32]) {
     let (scale, highs) = (half(block, 0), word(block, 2));

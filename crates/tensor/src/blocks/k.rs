@@ -9,7 +9,7 @@ fn two_bits(codes: &[u8]) -> impl Iterator<Item = (usize, &[u8], u32)> {
     (0..8).map(|run| (run, &codes[32 * (run / 4)..][..32], 2 * (run as u32 % 4)))
 }
 
-/// `Q2_K`: the low half of a scale's byte is the scale, the high half the minimum.
+/// Decodes `Q2_K`: the low half of a scale's byte is the scale, the high half the minimum.
 #[inline(always)]
 pub(super) fn q2(block: &[u8], out: &mut [f32]) {
     let (scales, codes) = (&block[..16], &block[16..80]);
@@ -26,7 +26,7 @@ pub(super) fn q2(block: &[u8], out: &mut [f32]) {
     }
 }
 
-/// `Q3_K`: a third bit that is not set subtracts 4.
+/// Decodes `Q3_K`: a third bit that is not set subtracts 4.
 #[inline(always)]
 pub(super) fn q3(block: &[u8], out: &mut [f32]) {
     let (thirds, codes, scales) = (&block[..32], &block[32..96], &block[96..108]);
@@ -61,7 +61,7 @@ fn six_bits(scales: &[u8], run: usize) -> (f32, f32) {
     (f32::from(scale), f32::from(minimum))
 }
 
-/// `Q4_K`.
+/// Decodes `Q4_K`.
 #[inline(always)]
 pub(super) fn q4(block: &[u8], out: &mut [f32]) {
     let (scale, minimum) = (half(block, 0), half(block, 2));
@@ -82,7 +82,7 @@ pub(super) fn q4(block: &[u8], out: &mut [f32]) {
     }
 }
 
-/// `Q5_K`: as `Q4_K`, with the fifth bits in 32 bytes before the others.
+/// Decodes `Q5_K`: as `Q4_K`, with the fifth bits in 32 bytes before the others.
 #[inline(always)]
 pub(super) fn q5(block: &[u8], out: &mut [f32]) {
     let (scale, minimum) = (half(block, 0), half(block, 2));
@@ -99,7 +99,7 @@ pub(super) fn q5(block: &[u8], out: &mut [f32]) {
     }
 }
 
-/// `Q6_K`: the low four bits of two runs share a byte, the high two bits of four.
+/// Decodes `Q6_K`: the low four bits of two runs share a byte, the high two bits of four.
 #[inline(always)]
 pub(super) fn q6(block: &[u8], out: &mut [f32]) {
     let scale = half(block, 208);
@@ -121,7 +121,7 @@ pub(super) fn q6(block: &[u8], out: &mut [f32]) {
     }
 }
 
-/// `Q8_K`: the only type with a scale of 32 bits. Sums of runs follow the codes.
+/// Decodes `Q8_K`: the only type with a scale of 32 bits. Sums of runs follow the codes.
 #[inline(always)]
 pub(super) fn q8(block: &[u8], out: &mut [f32]) {
     let scale = f32::from_le_bytes([block[0], block[1], block[2], block[3]]);
@@ -130,7 +130,7 @@ pub(super) fn q8(block: &[u8], out: &mut [f32]) {
     }
 }
 
-/// `TQ1_0`: five digits of base three in a byte, as a fraction of 256.
+/// Decodes `TQ1_0`: five digits of base three in a byte, as a fraction of 256.
 #[inline(always)]
 pub(super) fn tq1(block: &[u8], out: &mut [f32]) {
     let scale = half(block, 52);
@@ -147,7 +147,7 @@ pub(super) fn tq1(block: &[u8], out: &mut [f32]) {
     }
 }
 
-/// `TQ2_0`.
+/// Decodes `TQ2_0`.
 #[inline(always)]
 pub(super) fn tq2(block: &[u8], out: &mut [f32]) {
     let scale = half(block, 64);

@@ -35,14 +35,14 @@ fn halves(bytes: &[u8], out: &mut [f32], number: impl Fn(usize, u8) -> f32) {
     }
 }
 
-/// `Q4_0`: centred on 8.
+/// Decodes `Q4_0`: centred on 8.
 #[inline(always)]
 pub(super) fn q4_0(block: &[u8], out: &mut [f32]) {
     let scale = half(block, 0);
     halves(&block[2..18], out, |_, code| (f32::from(code) - 8.0) * scale);
 }
 
-/// `Q4_1`: with a minimum.
+/// Decodes `Q4_1`: with a minimum.
 #[inline(always)]
 pub(super) fn q4_1(block: &[u8], out: &mut [f32]) {
     let (scale, minimum) = (half(block, 0), half(block, 2));
@@ -55,21 +55,21 @@ fn five(fifths: &[u8], at: usize, code: u8) -> f32 {
     f32::from(code | (fifths[at / 8] >> (at % 8) & 1) << 4)
 }
 
-/// `Q5_0`: as `Q4_0`, centred on 16.
+/// Decodes `Q5_0`: as `Q4_0`, centred on 16.
 #[inline(always)]
 pub(super) fn q5_0(block: &[u8], out: &mut [f32]) {
     let (scale, fifths) = (half(block, 0), &block[2..6]);
     halves(&block[6..22], out, |at, code| (five(fifths, at, code) - 16.0) * scale);
 }
 
-/// `Q5_1`: as `Q4_1`.
+/// Decodes `Q5_1`: as `Q4_1`.
 #[inline(always)]
 pub(super) fn q5_1(block: &[u8], out: &mut [f32]) {
     let (scale, minimum, fifths) = (half(block, 0), half(block, 2), &block[4..8]);
     halves(&block[8..24], out, |at, code| five(fifths, at, code) * scale + minimum);
 }
 
-/// `Q8_0`.
+/// Decodes `Q8_0`.
 #[inline(always)]
 pub(super) fn q8_0(block: &[u8], out: &mut [f32]) {
     let scale = half(block, 0);
@@ -78,7 +78,7 @@ pub(super) fn q8_0(block: &[u8], out: &mut [f32]) {
     }
 }
 
-/// `Q1_0`: a set bit is the scale, the others minus the scale.
+/// Decodes `Q1_0`: a set bit is the scale, the others minus the scale.
 #[inline(always)]
 pub(super) fn q1_0(block: &[u8], out: &mut [f32]) {
     let scale = half(block, 0);
@@ -88,13 +88,13 @@ pub(super) fn q1_0(block: &[u8], out: &mut [f32]) {
     }
 }
 
-/// `IQ4_NL`.
+/// Decodes `IQ4_NL`.
 #[inline(always)]
 pub(super) fn iq4_nl(block: &[u8], out: &mut [f32]) {
     tabled(&block[2..18], half(block, 0), &NON_LINEAR, out);
 }
 
-/// `MXFP4`: the scale is half a power of two, because the codes stand for twice their values.
+/// Decodes `MXFP4`: the scale is half a power of two, because the codes stand for twice their values.
 #[inline(always)]
 pub(super) fn mxfp4(block: &[u8], out: &mut [f32]) {
     let exponent = u32::from(block[0]);
@@ -102,7 +102,7 @@ pub(super) fn mxfp4(block: &[u8], out: &mut [f32]) {
     tabled(&block[1..17], f32::from_bits(bits), &FP4, out);
 }
 
-/// `NVFP4`: four runs of 16 with a scale of eight bits each, an unsigned E4M3.
+/// Decodes `NVFP4`: four runs of 16 with a scale of eight bits each, an unsigned E4M3.
 #[inline(always)]
 pub(super) fn nvfp4(block: &[u8], out: &mut [f32]) {
     for run in 0..4 {

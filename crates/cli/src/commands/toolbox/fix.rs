@@ -50,7 +50,7 @@ fn agreed(file: &Path) -> Result<bool> {
     err.write_all(question.as_bytes()).and_then(|()| err.flush()).map_err(failed)?;
     let mut answer = String::new();
     io::stdin().lock().read_line(&mut answer).map_err(failed)?;
-    // At the end of input the cursor is still behind the question.
+    // At the end of input the cursor is still after the question.
     if answer.is_empty() {
         err.write_all(b"\n").map_err(failed)?;
     }

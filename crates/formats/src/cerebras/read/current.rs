@@ -20,8 +20,8 @@ use super::{
 use crate::cerebras::metadata::{is_same, self_link};
 use crate::cerebras::rtfx;
 
-/// What holds a checkpoint: an HDF5 file, or a folder of objects. Texts about the values have names
-/// in it, and so have the objects with their elements.
+/// The container of a checkpoint: an HDF5 file, or a folder of objects. Texts about the values have
+/// names in it, and so have the objects with their elements.
 pub(super) trait Container {
     /// Returns a text by its name.
     fn text(&self, name: &[u8]) -> Result<Option<Text>>;

@@ -158,8 +158,8 @@ fn finds_opcodes_after_a_joblib_array() {
     }
 }
 
-/// [`CALL`] behind an `N`, by Python's `lzma.compress(…, format=FORMAT_ALONE)`. Without its last seven
-/// bytes, Python still decompresses all of it but the `STOP`, and runs that.
+/// [`CALL`] after an `N`, by Python's `lzma.compress(…, format=FORMAT_ALONE)`. Without its last
+/// seven bytes, Python still decompresses all of it but the `STOP`, and runs that.
 #[test]
 fn examines_truncated_lzma_completely() {
     const LZMA: &str = "5d00008000ffffffffffffffff00270c06c733f7fd36d946a3163883b1eb55b96e0b8a7a928c1598a2\

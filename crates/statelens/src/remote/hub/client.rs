@@ -233,7 +233,7 @@ impl HubFetch {
         Err(endless(endpoint.host()))
     }
 
-    /// Takes the bytes of an answer. If a server ignores ranges, drops those before the offset.
+    /// Takes the bytes of a response. If a server ignores ranges, drops those before the offset.
     fn take(
         &self,
         target: String,
@@ -328,7 +328,7 @@ impl fmt::Debug for HubSource {
     }
 }
 
-/// Returns the address to which an answer leads, if it is a redirect.
+/// Returns the address to which a response leads, if it is a redirect.
 fn redirect(response: &Response<Body>, url: &str) -> Result<Option<String>> {
     if !matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308) {
         return Ok(None);

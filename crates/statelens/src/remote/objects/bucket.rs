@@ -487,7 +487,8 @@ fn timestamp(seconds: u64) -> (String, String) {
     (day, time)
 }
 
-/// An object of a checkpoint. Its length is known from the metadata, so opening it is no request.
+/// An object of a checkpoint. Its length is known from the metadata, so opening it makes no
+/// request.
 pub(crate) struct BucketObject {
     bucket: Bucket,
     key: String,

@@ -126,7 +126,7 @@ fn examines_everything_that_a_loader_decompresses() {
 /// `lzma.compress(b"N." * 20, format=lzma.FORMAT_ALONE)`.
 const LZMA: &str = "5d00008000ffffffffffffffff00270ba850183dfffffffc200000";
 
-/// Python continues with the bytes behind LZMA data, and has room for any dictionary.
+/// Python continues with the bytes after LZMA data, and accepts any dictionary.
 #[test]
 fn reports_lzma_with_trailing_data() {
     let lzma = hex(LZMA);
@@ -171,7 +171,7 @@ fn finds_pickles_across_piece_boundaries() {
     // A pickle that continues after the bytes that are kept.
     let findings = unpacked(&join(&[b"(", &b"N0".repeat(64 << 10)]));
     assert!(findings.iter().any(|finding| finding.title.contains("too large")), "{findings:?}");
-    // Data that is damaged behind the bytes that are kept.
+    // Data that is damaged after the bytes that are kept.
     let broken = gzip(&noise(200 << 10));
     let findings = scan_with("x.bin", broken[..150 << 10].to_vec(), &limits);
     assert!(is_unseen(&findings, "the rest of", ""), "{findings:?}");

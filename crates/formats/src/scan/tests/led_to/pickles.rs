@@ -1,4 +1,4 @@
-//! What counts as a pickle where a loader may read one, and behind other data.
+//! What counts as a pickle where a loader may read one, and after other data.
 
 use super::packed::small_limits;
 use super::*;

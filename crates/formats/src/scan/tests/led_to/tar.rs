@@ -80,7 +80,7 @@ fn tar_member_names_match_tarfile() {
 fn tar_member_offsets_match_tarfile() {
     let hidden = entry("b", b'0', HIDDEN);
     let next = |parts: &[&[u8]]| is_hidden_found(join(&[&parts.concat(), &hidden, &[0; 1024]]));
-    // As data of 512 bytes, the next header would be an archive without the data behind it.
+    // As data of 512 bytes, the next header would be an archive without the data after it.
     for kind in *b"123456" {
         assert!(next(&[&summed(header(b"a", kind, 512))]), "no data: {kind}");
     }
@@ -173,7 +173,7 @@ fn reads_sparse_members_with_holes() {
     let number = |header: &mut [u8; 512], at: usize, number: usize| {
         header[at..at + 11].copy_from_slice(format!("{number:011o}").as_bytes());
     };
-    // The kind of GNU tar, with the map in the header and in a block behind it.
+    // The kind of GNU tar, with the map in the header and in a block after it.
     for behind in [false, true] {
         let (mut first, mut block) = (header(b"a", b'S', data.len()), [0; 512]);
         let rest = [66, 1 + HIDDEN.len()];
