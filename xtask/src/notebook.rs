@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result};
 use crate::venv::Venv;
 use crate::{project, setup, shell};
 
-/// What the test needs from PyPI.
+/// Packages from PyPI that the test needs.
 const PACKAGES: &[&str] =
     &["jupyterlab==4.6.6", "anywidget==0.11.0", "ipykernel==7.4.0", "numpy==2.4.6"];
 

@@ -10,8 +10,8 @@ use statelens_serve::{ServedFolder, Server};
 use crate::site::Goal;
 use crate::{project, setup, shell, single, site};
 
-/// The files of page tests that CI runs completely: what no core test covers, and what loses data if
-/// it breaks.
+/// The files of page tests that CI runs completely: features that no core test covers, and features
+/// that lose data if they break.
 const CI_FILES: [&str; 8] =
     ["axe", "compare", "convert", "desktop", "open", "session", "share", "verify"];
 

@@ -14,7 +14,7 @@ use walrus::{
     GlobalKind, ImportedFunction, Module, RefType, ValType, passes,
 };
 
-/// The module name of what the rest imports: the exports of the first part.
+/// The name of the module that the rest imports: the exports of the first part.
 const MAIN: &str = "main";
 /// The import of the first part that creates the rest: a function without arguments.
 const LOAD: (&str, &str) = ("rest", "load");
@@ -141,7 +141,7 @@ enum Shared {
 /// The imports of the rest, with their names.
 type Imports = Vec<(String, Shared)>;
 
-/// Returns the rest, and what it imports from the first part.
+/// Returns the rest, and its imports from the first part.
 fn rest(mut module: Module, moved: &Moved) -> Result<(Vec<u8>, Imports)> {
     module.start = None;
     for export in ids(module.exports.iter().map(|export| export.id())) {

@@ -250,7 +250,7 @@ mod tests {
         assert_eq!(features("pub struct S;"), [""; 0]);
         assert_eq!(features("use crate::a::page::P; pub struct S;"), ["page state"]);
         assert_eq!(features("use crate::a::state::S; pub struct S;"), [""; 0]);
-        // What a layer's own file has may not use the features, since they use it.
+        // A layer's own file may not use the features, since they use it.
         let dispatch = |file, other| {
             circles(&[
                 ("", "mod a; mod worker; mod dispatch;"),

@@ -116,7 +116,7 @@ enum Step {
     },
 }
 
-/// What an archive or a wheel is built for.
+/// The target of an archive or a wheel.
 #[derive(Args, Clone, Default)]
 pub(crate) struct Build {
     /// The target; by default that of this machine.
