@@ -94,7 +94,8 @@ pub(super) fn iq4_nl(block: &[u8], out: &mut [f32]) {
     tabled(&block[2..18], half(block, 0), &NON_LINEAR, out);
 }
 
-/// Decodes `MXFP4`: the scale is half a power of two, because the codes stand for twice their values.
+/// Decodes `MXFP4`: the scale is half a power of two, because the codes stand for twice their
+/// values.
 #[inline(always)]
 pub(super) fn mxfp4(block: &[u8], out: &mut [f32]) {
     let exponent = u32::from(block[0]);
