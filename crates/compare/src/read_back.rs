@@ -5,10 +5,6 @@
 //! compared with that of the plan's source: every leaf by its key, with kind, dtype, shape, plain
 //! value and ties. The plan's losses list, by key, what the target can't represent; for those
 //! leaves, only the aspects that the loss does not affect are compared. Weights are not read.
-//!
-//! Output is written under a temporary name, re-opened and compared with the plan's source
-//! (`compare::ReadBack`), and only then renamed into place. The plan's losses list what the target
-//! can't hold, by key.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};

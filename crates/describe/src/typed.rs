@@ -10,7 +10,7 @@ const REPEATED: usize = 4 << 10;
 /// Maximum number of bytes of a byte string that are written.
 const MAX_BYTES: usize = 1 << 10;
 
-/// Writes the fields of a leaf: `key`, `kind`, `dtype`, `shape`, `params`, `bytes`, `type`,
+/// Writes the fields of a leaf: `key`, `kind`, `dtype`, `shape`, `elements`, `bytes`, `type`,
 /// `value`, `alias_of`, and `pieces` of a tensor that is stored in several; leaves out those that do not apply.
 pub fn leaf_json(json: &mut Json, checkpoint: &Checkpoint, leaf: &Leaf) {
     json.name("key").text(&leaf.flat);

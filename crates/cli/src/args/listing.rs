@@ -25,7 +25,7 @@ pub(crate) struct Ls {
     #[arg(long, value_name = "SIZE", value_parser = statelens::parts::convert::size)]
     pub(crate) min_bytes: Option<u64>,
 
-    /// Sorts by bytes or params, the largest first, or by name or dtype
+    /// Sorts by bytes or elements, the largest first, or by name or dtype
     #[arg(long, value_name = "BY")]
     pub(crate) sort: Option<Sort>,
 
@@ -48,7 +48,7 @@ pub(crate) enum Sort {
     /// Bytes, largest first
     Bytes,
     /// Elements of the tensor, largest first
-    Params,
+    Elements,
     /// The key, numbers in it as numbers
     Name,
     /// The name of the dtype

@@ -92,14 +92,14 @@ impl LeafFilter {
 
 /// Sorts by the requested property; equal leaves keep the order of the file.
 fn sort(checkpoint: &Checkpoint, by: Option<Sort>, leaves: &mut [Leaf]) {
-    let params = |leaf: &Leaf| checkpoint.tensor_of(leaf.target).and_then(|(_, it)| it.numel());
+    let elements = |leaf: &Leaf| checkpoint.tensor_of(leaf.target).and_then(|(_, it)| it.numel());
     let dtype = |leaf: &Leaf| dtype_of(checkpoint, leaf.target).map(|dtype| dtype.name());
     match by {
         None => {}
         Some(Sort::Bytes) => {
             order::by(leaves, |one, other| nbytes(checkpoint, other).cmp(&nbytes(checkpoint, one)))
         }
-        Some(Sort::Params) => order::by(leaves, |one, other| params(other).cmp(&params(one))),
+        Some(Sort::Elements) => order::by(leaves, |one, other| elements(other).cmp(&elements(one))),
         Some(Sort::Name) => order::by(leaves, |one, other| {
             natural_order(one.flat.as_bytes(), other.flat.as_bytes())
         }),

@@ -31,7 +31,7 @@ fn ls_sorts_and_filters() {
     let file = text(&small(&folder));
     assert_eq!(keys(&[&file, "--sort", "bytes"]), ["h.2.w", "x", "h.10.w", "h.2.b"]);
     assert_eq!(keys(&[&file, "--sort", "bytes", "--reverse"])[0], "h.2.b");
-    assert_eq!(keys(&[&file, "--sort", "params"])[..2], ["h.10.w", "h.2.w"]);
+    assert_eq!(keys(&[&file, "--sort", "elements"])[..2], ["h.10.w", "h.2.w"]);
     assert_eq!(keys(&[&file, "--sort", "name"]), ["h.2.b", "h.2.w", "h.10.w", "x"]);
     assert_eq!(keys(&[&file, "--sort", "dtype"])[0], "h.2.b");
     assert_eq!(keys(&[&file, "--min-bytes", "8"]), ["h.2.w", "x"]);
