@@ -47,6 +47,16 @@ impl SpreadCounts {
         counts[((difference as f32).to_bits() >> SHIFT) as usize] += 1;
     }
 
+    /// Counts the differences that are not zero.
+    #[inline]
+    pub(crate) fn add_all(&mut self, differences: &[f64]) {
+        let counts = self.0.get_or_insert_with(|| Box::new([0; RANGES]));
+        for difference in differences {
+            let range = ((*difference as f32).to_bits() >> SHIFT) as usize;
+            counts[range] += u64::from(*difference != 0.0);
+        }
+    }
+
     pub(crate) fn merge(&mut self, next: Self) {
         match (&mut self.0, next.0) {
             (Some(all), Some(next)) => {

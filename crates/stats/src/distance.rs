@@ -5,6 +5,8 @@ use crate::equal::{EqualCounts, PairSums, are_equal};
 
 /// Number of floats that are first compared by their bytes.
 const BLOCK: usize = 64;
+/// Number of those that are compared at once.
+const LANES: usize = 4;
 
 /// When two numbers match.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -191,10 +193,64 @@ impl Numbers {
                 self.count_equal(counts, equality);
                 continue;
             }
-            for (l, r) in left.as_chunks().0.iter().zip(right.as_chunks().0) {
-                self.real(value(*l), value(*r), equality);
+            let (left, right) = (left.as_chunks().0, right.as_chunks().0);
+            let mut pairs = [[0.0; BLOCK]; 2];
+            let [of_left, of_right] = &mut pairs;
+            of_left.iter_mut().zip(left).for_each(|(to, from)| *to = value(*from));
+            of_right.iter_mut().zip(right).for_each(|(to, from)| *to = value(*from));
+            if left.len() < BLOCK || equality.tolerance.is_some() || !self.block(&pairs) {
+                for (l, r) in pairs[0].iter().zip(&pairs[1]).take(left.len()) {
+                    self.real(*l, *r, equality);
+                }
             }
         }
+    }
+
+    /// Compares a block of numbers as [`Numbers::real`] does without a tolerance, in loops without
+    /// branches. Returns false, without a change, if a number or a difference is not finite.
+    #[inline(always)]
+    fn block(&mut self, [left, right]: &[[f64; BLOCK]; 2]) -> bool {
+        let mut differences = [0.0; BLOCK];
+        for ((to, l), r) in differences.iter_mut().zip(left).zip(right) {
+            *to = r - l;
+        }
+        if !differences.iter().fold(true, |all, difference| all & difference.is_finite()) {
+            return false;
+        }
+        // Only ratios above the largest are divided; rounding may not hide one.
+        let ratio = self.max_rel * (1.0 - 1e-12);
+        let (mut most, mut unequal, mut is_above) = ([self.max_abs; LANES], 0, false);
+        let lanes = differences.as_chunks::<LANES>().0.iter().zip(right.as_chunks::<LANES>().0);
+        for (differences, right) in lanes {
+            for ((most, difference), r) in most.iter_mut().zip(differences).zip(right) {
+                let distance = difference.abs();
+                *most = if distance > *most { distance } else { *most };
+                unequal += u64::from(distance > 0.0);
+                is_above |= distance > ratio * r.abs();
+            }
+        }
+        if is_above {
+            for (difference, r) in differences.iter().zip(right).filter(|(it, _)| **it != 0.0) {
+                self.max_rel = self.max_rel.max(difference.abs() / r.abs());
+            }
+        }
+        if self.first.is_none() && unequal > 0 {
+            let first = (0..).zip(&differences).find(|(_, difference)| **difference != 0.0);
+            self.first = first.map(|(at, _)| self.elements + at);
+        }
+        self.max_abs = most.into_iter().fold(self.max_abs, f64::max);
+        self.unequal += unequal;
+        self.differing += unequal;
+        self.finite += BLOCK as u64;
+        self.elements += BLOCK as u64;
+        self.differences.add_all(&differences);
+        let (mut pairs, mut squares) = (self.pairs, self.squares);
+        for ((difference, l), r) in differences.iter().zip(left).zip(right) {
+            pairs.add(*l, *r);
+            squares += difference * difference;
+        }
+        (self.pairs, self.squares) = (pairs, squares);
+        true
     }
 
     /// Counts elements that are bitwise equal on both sides.
@@ -306,6 +362,31 @@ fn within(distance: f64, size: f64, equality: Equality) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn blocks_count_like_single_elements() {
+        let values = |scale: f64| {
+            let each = (0..64 * 5).map(move |at| f64::from(at % 37 - 18) * scale + scale / 3.0);
+            each.collect::<Vec<f64>>()
+        };
+        let (left, mut right) = (values(1.0), values(1.0 + 1e-9));
+        right[5] = left[5];
+        // A ratio without a finite value, differences that overflow, and a number that is not finite.
+        right[70] = 0.0;
+        (right[130], right[131]) = (-0.0, f64::MIN_POSITIVE / 4.0);
+        let mut far = (left.clone(), right.clone());
+        (far.0[200], far.1[200], far.1[270]) = (f64::MAX, f64::MIN, f64::INFINITY);
+        let bytes = |side: &[f64]| side.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>();
+        for (left, right) in [(left, right), far] {
+            let (mut expected, mut found) = (Numbers::new(true), Numbers::new(true));
+            for (l, r) in left.iter().zip(&right) {
+                expected.real(*l, *r, Equality::default());
+            }
+            found.compare_f64(&bytes(&left), &bytes(&right), Equality::default());
+            assert!(expected.differing > 300 && expected.max_rel.is_infinite());
+            assert_eq!(found, expected);
+        }
+    }
 
     #[test]
     fn blocks_of_equal_bytes_count_like_single_elements() {
