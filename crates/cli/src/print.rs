@@ -199,6 +199,12 @@ pub(crate) struct TextTable {
 /// The maximum width of a column, in characters.
 const MAX_WIDTH: usize = 60;
 
+/// The widest gap.
+const SPACES: &str = match std::str::from_utf8(&[b' '; MAX_WIDTH]) {
+    Ok(spaces) => spaces,
+    Err(_) => "",
+};
+
 impl TextTable {
     /// Sets the headings; a `>` in front aligns the column to the right.
     pub(crate) fn new(heads: &[&str]) -> Self {
@@ -260,14 +266,11 @@ impl TextTable {
             for ((end, width), right) in ends.iter().zip(&self.widths).zip(&self.right) {
                 let cell = self.text.get(start..*end).unwrap_or_default();
                 start = *end;
-                let gap = width.saturating_sub(width_of(cell));
-                if *right {
-                    line.extend(std::iter::repeat_n(' ', gap));
-                }
+                let gap = SPACES.get(..width.saturating_sub(width_of(cell))).unwrap_or_default();
+                let (before, after) = if *right { (gap, "") } else { ("", gap) };
+                line.push_str(before);
                 line.push_str(cell);
-                if !*right {
-                    line.extend(std::iter::repeat_n(' ', gap));
-                }
+                line.push_str(after);
                 line.push_str("  ");
             }
             if number >= first {
