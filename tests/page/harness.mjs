@@ -52,7 +52,7 @@ export function launch(more = []) {
 
 /**
  * Opens the site in a new context and runs `work(page)`. Then fails if the page or its worker requested anything but the
-  * site's own files, violated the content security policy, threw an uncaught error, or printed an error to the console.
+ * site's own files, violated the content security policy, threw an uncaught error, or printed an error to the console.
  * @param {import("playwright-core").Browser} browser
  * @param {(page: import("playwright-core").Page) => Promise<void>} work
  * @param {import("playwright-core").BrowserContextOptions} options
@@ -118,8 +118,8 @@ function slow({ streams = [0], reads = 0 }) {
 
 /**
  * Like `withPage`, but the page's worker reads files slowly.
-  * @param {{streams?: number[], reads?: number}} slowness milliseconds per piece of the first stream of a file, of the second,
-  * and so on (the last number repeats); and per synchronous read
+ * @param {{streams?: number[], reads?: number}} slowness milliseconds per piece of the first stream of a file, of the second,
+ * and so on (the last number repeats); and per synchronous read
  */
 export function withSlowPage(browser, slowness, work, options = {}) {
   const slowly = async (page) => {
@@ -155,7 +155,7 @@ export async function inWorker(page, script, argument) {
 
 /**
  * Returns the file dialog that `act` opens. The browser must intercept dialogs before `act`, because a key press may
-  * overtake the request to intercept them.
+ * overtake the request to intercept them.
  * @param {import("playwright-core").Page} page
  * @param {() => Promise<void>} act
  */
@@ -193,8 +193,8 @@ export function dropped(name) {
 
 /**
  * Runs axe on a screen, and returns the violations that are serious or break one of `rules`. With STATELENS_PICTURES set
-  * (`cargo xtask pictures`), also saves a screenshot under the screen's name.
-  * @returns {Promise<string[]>} screen, rule and elements of each
+ * (`cargo xtask pictures`), also saves a screenshot under the screen's name.
+ * @returns {Promise<string[]>} screen, rule and elements of each
  */
 export async function accessibility(page, screen, rules = []) {
   // Elements that fade in have less contrast until the animation ends.
