@@ -6,7 +6,7 @@ import { closeSync, mkdtempSync, openSync, readFileSync, rmSync, statSync, write
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
-import { choosing, command, launch, withPage } from "./harness.mjs";
+import { choosing, command, inWorker, launch, withPage } from "./harness.mjs";
 import { denseCheckpoint } from "./make.mjs";
 
 let browser;
@@ -55,6 +55,36 @@ async function most(page, work) {
   return found;
 }
 
+/** Sends the kinds of an assistant's replies to the page, too. Runs in the worker. */
+function copyReplies() {
+  if (globalThis.name !== "assistant") return;
+  const channel = new BroadcastChannel("replies");
+  const post = globalThis.postMessage.bind(globalThis);
+  globalThis.postMessage = (envelope, ...rest) => {
+    const { message } = envelope;
+    channel.postMessage(typeof message === "string" ? message : Object.keys(message)[0]);
+    post(envelope, ...rest);
+  };
+}
+
+/** Collects the kinds of the assistants' replies from now on. */
+async function collectReplies(page) {
+  await inWorker(page, copyReplies);
+  await page.evaluate(() => {
+    globalThis.replies = [];
+    globalThis.channel = new BroadcastChannel("replies");
+    globalThis.channel.onmessage = ({ data }) => globalThis.replies.push(data);
+  });
+}
+
+/** Checks that assistants processed all parts of a pass, if the machine has several cores. */
+async function haveProcessed(page) {
+  const [replies, cores] = await page.evaluate(() => [globalThis.replies, navigator.hardwareConcurrency]);
+  const count = (kind) => replies.filter((reply) => reply === kind).length;
+  assert.equal(count("Failed"), 0);
+  assert.equal(count("Parts") > 1, cores > 1, replies.join(" "));
+}
+
 async function saved(page, act) {
   const [download] = await Promise.all([page.waitForEvent("download"), act()]);
   return readFileSync(await download.path(), "utf8");
@@ -62,6 +92,7 @@ async function saved(page, act) {
 
 test("values and hashes are those of the command", async () => {
   await withPage(browser, async (page) => {
+    await collectReplies(page);
     await page.setInputFiles("#choose-files", second);
     await page.waitForSelector("#work .row");
     await page.keyboard.press("s");
@@ -76,11 +107,13 @@ test("values and hashes are those of the command", async () => {
     const cores = await page.evaluate(() => navigator.hardwareConcurrency);
     assert.equal(started > 1, cores > 1, `${started} workers on ${cores} cores`);
     assert.equal(await workers(page), 1, "assistants end with the pass");
+    await haveProcessed(page);
   });
 });
 
 test("a comparison is that of the command", async () => {
   await withPage(browser, async (page) => {
+    await collectReplies(page);
     await page.setInputFiles("#choose-files", first);
     await page.waitForSelector("#work .row");
     const chooser = await choosing(page, () => page.keyboard.press("d"));
@@ -94,6 +127,7 @@ test("a comparison is that of the command", async () => {
       expected = differs.stdout;
     }
     assert.deepEqual(JSON.parse(json), JSON.parse(expected));
+    await haveProcessed(page);
   });
 });
 

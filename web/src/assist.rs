@@ -30,6 +30,8 @@ struct Assistant {
     sides: Vec<OpenCheckpoint>,
     pass: Pass,
     job: Job,
+    /// Dropping it would stop the job.
+    _jobs: Jobs,
 }
 
 enum Pass {
@@ -93,11 +95,14 @@ impl Assistant {
             }
             _ => return Err(Error::refused("a pass reads a checkpoint")),
         };
-        Ok(Self { sides, pass, job: Jobs::of(0).begin(0, JobKind::Scan) })
+        let mut jobs = Jobs::of(0);
+        let job = jobs.begin(0, JobKind::Scan);
+        Ok(Self { sides, pass, job, _jobs: jobs })
     }
 
     /// Processes parts; `None` if the result of one can't be sent.
     async fn process(&self, parts: Range<usize>) -> Option<FromAssistant> {
+        let from = parts.start as u32;
         let sources: Vec<_> = self.sides.iter().map(|side| &side.sources).collect();
         let mut driver = Driver::new(&sources, &self.job);
         let mut native = None;
@@ -118,7 +123,7 @@ impl Assistant {
             hashes.extend(native.settle(0).await.ok()?);
         }
         let hashes = hashes.into_iter().map(|(TensorId(id), hash)| (id, hash)).collect();
-        Some(FromAssistant::Parts { found, hashes })
+        Some(FromAssistant::Parts { from, found, hashes })
     }
 }
 

@@ -50,8 +50,9 @@ pub enum AssistedPass {
 pub enum FromAssistant {
     /// The program is loaded.
     Loaded,
-    /// The result of each part requested last, and the SHA-256 of tensors by their ids.
-    Parts { found: Vec<ByteBuf>, hashes: Vec<(u32, String)> },
+    /// The results of the requested parts that begin with `from`, and the SHA-256 of tensors by their
+    /// ids.
+    Parts { from: u32, found: Vec<ByteBuf>, hashes: Vec<(u32, String)> },
     /// A part could not be processed, or the files could not be opened.
     Failed,
 }

@@ -166,9 +166,11 @@ pub(crate) async fn scan(
     let mut updates =
         ScanUpdates { job, open, progress: &progress, of: &of, fresh, before: (0, 0) };
     updates.post_reply(survey.progress());
-    let mut ended = pool::share(&mut survey, &[open], pass, job, |survey: &mut Survey, _| {
+    let mut ended = pool::share(&mut survey, &[open], pass, job, |survey: &mut Survey, _, time| {
         updates.record(found, survey.take());
-        updates.post_reply(survey.progress());
+        if time {
+            updates.post_reply(survey.progress());
+        }
     })
     .await;
     if ended.is_ok() {

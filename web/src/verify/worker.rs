@@ -94,12 +94,14 @@ async fn verify(
     // Hashes of copies can't be compared between workers.
     if checkpoint.replicas.is_empty() {
         let pass = AssistedPass::Verify;
-        let each = |verification: &mut Verification, hashes: Vec<_>| {
+        let each = |verification: &mut Verification, hashes: Vec<_>, time| {
             for (tensor, hash) in hashes {
                 verification.add_hash(tensor, hash);
             }
             keep(verification);
-            task.progress(verification.progress());
+            if time {
+                task.progress(verification.progress());
+            }
         };
         pool::share(&mut verification, &[open], pass, &task.job, each).await?;
     }

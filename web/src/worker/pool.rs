@@ -25,6 +25,7 @@ use crate::protocol::assist::{ASSISTANT, AssistedPass, AssistedSide, FromAssista
 use crate::worker::job::Job;
 use crate::worker::opened::OpenCheckpoint;
 use crate::worker::port::scope;
+use crate::worker::reading::ReportTimer;
 use crate::worker::shared_work::SharedWork;
 
 /// Fewer bytes are read sooner than assistants start.
@@ -33,6 +34,9 @@ const MIN_BYTES: u64 = 64 << 20;
 const GROUP_BYTES: u64 = 32 << 20;
 /// Number of such parts at most.
 const GROUP_PARTS: usize = 4096;
+/// Number of groups that an assistant processes at the same time: it computes the values of one while
+/// the browser reads another.
+const GROUPS_AT_ONCE: usize = 2;
 /// Number of assistants at most.
 const MAX_ASSISTANTS: u64 = 8;
 /// Milliseconds between two checks whether the job was stopped.
@@ -42,7 +46,8 @@ const START_TICKS: u32 = 40;
 
 /// Processes the remaining parts of `machine` with assistants, if that is worthwhile. `sides` are
 /// the checkpoints that it reads, and `pass` describes it. `each` is called after each group of
-/// parts with the SHA-256 that assistants computed.
+/// parts with the SHA-256 that assistants computed; its flag is true four times a second, when it is time to
+/// report progress.
 ///
 /// Returns early if an assistant fails, for example at damaged bytes: the caller goes on with the
 /// part that is next.
@@ -54,7 +59,7 @@ pub(crate) async fn share<M, W>(
     sides: &[&OpenCheckpoint],
     pass: AssistedPass,
     job: &Job,
-    mut each: impl FnMut(&mut M, Vec<(TensorId, String)>),
+    mut each: impl FnMut(&mut M, Vec<(TensorId, String)>, bool),
 ) -> Result<()>
 where
     M: DerefMut<Target = InOrder<W>>,
@@ -67,7 +72,7 @@ where
     let mut pool = Pool::start(count);
     // The results of groups that wait for an earlier one, by the index of their first part.
     let mut early = BTreeMap::new();
-    let mut ticks = 0;
+    let (mut ticks, mut report) = (0, ReportTimer::new());
     while machine.next() < machine.work().parts() {
         let reply = pool.reply().await;
         job.check()?;
@@ -82,22 +87,22 @@ where
             Reply::Failed => return Ok(()),
             Reply::From(at, FromAssistant::Loaded) => {
                 pool.post(at, &begin);
-                pool.give(at, groups.pop_front());
+                pool.feed(at, &mut groups);
                 continue;
             }
             Reply::From(_, FromAssistant::Failed) => return Ok(()),
-            Reply::From(at, FromAssistant::Parts { found, hashes }) => {
-                if let Some(group) = pool.take_group(at) {
-                    early.insert(group.start, (found, hashes));
-                }
-                pool.give(at, groups.pop_front());
+            Reply::From(at, FromAssistant::Parts { from, found, hashes }) => {
+                early.insert(from as usize, (found, hashes));
+                pool.end(at);
+                pool.feed(at, &mut groups);
             }
         }
         while let Some((found, hashes)) = early.remove(&machine.next()) {
             if !combine(machine, &found)? {
                 return Ok(());
             }
-            each(machine, hashes.into_iter().map(|(id, hash)| (TensorId(id), hash)).collect());
+            let hashes = hashes.into_iter().map(|(id, hash)| (TensorId(id), hash)).collect();
+            each(machine, hashes, report.is_due());
         }
     }
     Ok(())
@@ -168,8 +173,8 @@ struct Pool {
 
 struct Assistant {
     worker: Worker,
-    /// The parts that it processes.
-    group: Option<Range<usize>>,
+    /// Number of groups that it processes.
+    groups: usize,
     _on_message: Closure<dyn FnMut(MessageEvent)>,
     _on_error: Closure<dyn FnMut(Event)>,
 }
@@ -218,8 +223,7 @@ impl Pool {
             worker.set_onmessage(Some(on_message.as_ref().unchecked_ref()));
             worker.set_onerror(Some(on_error.as_ref().unchecked_ref()));
             let _ = worker.post_message(&program);
-            let group = None;
-            Some(Assistant { worker, group, _on_message: on_message, _on_error: on_error })
+            Some(Assistant { worker, groups: 0, _on_message: on_message, _on_error: on_error })
         });
         let assistants = assistants.collect();
         let ticks = inbox.clone();
@@ -244,7 +248,7 @@ impl Pool {
 
     /// Returns whether no assistant is at work.
     fn is_idle(&self) -> bool {
-        self.assistants.iter().all(|assistant| assistant.group.is_none())
+        self.assistants.iter().all(|assistant| assistant.groups == 0)
     }
 
     fn post(&self, at: usize, message: &JsValue) {
@@ -254,21 +258,29 @@ impl Pool {
         }
     }
 
-    /// Gives parts to an assistant, if any are left.
-    fn give(&mut self, at: usize, group: Option<Range<usize>>) {
-        let Some(group) = group else { return };
-        let parts = ToAssistant::Parts(group.start as u32, group.end as u32);
-        if let Ok(parts) = envelope(&parts) {
-            self.post(at, &parts);
-        }
-        if let Some(assistant) = self.assistants.get_mut(at) {
-            assistant.group = Some(group);
+    /// Gives groups to an assistant as long as there are enough for those that have none.
+    fn feed(&mut self, at: usize, groups: &mut VecDeque<Range<usize>>) {
+        loop {
+            let waiting = self.assistants.iter().filter(|other| other.groups == 0).count();
+            let Some(assistant) = self.assistants.get_mut(at) else { return };
+            let is_due = match assistant.groups {
+                0 => true,
+                busy => busy < GROUPS_AT_ONCE && groups.len() > waiting,
+            };
+            let Some(group) = is_due.then(|| groups.pop_front()).flatten() else { return };
+            assistant.groups += 1;
+            let parts = ToAssistant::Parts(group.start as u32, group.end as u32);
+            if let Ok(parts) = envelope(&parts) {
+                self.post(at, &parts);
+            }
         }
     }
 
-    /// Returns the parts that an assistant has processed.
-    fn take_group(&mut self, at: usize) -> Option<Range<usize>> {
-        self.assistants.get_mut(at)?.group.take()
+    /// Counts a group that an assistant has processed.
+    fn end(&mut self, at: usize) {
+        if let Some(assistant) = self.assistants.get_mut(at) {
+            assistant.groups -= 1;
+        }
     }
 }
 

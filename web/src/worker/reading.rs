@@ -43,6 +43,8 @@ const WINDOW: u64 = 16 << 20;
 
 /// Milliseconds that a machine may run before the worker receives messages.
 const SLICE: f64 = 40.0;
+/// Milliseconds between two reports of progress.
+const REPORT: f64 = 250.0;
 
 /// Steps, and bytes fed in them, between two readings of the clock. Reading it takes as long as the
 /// statistics of a small tensor.
@@ -74,32 +76,46 @@ impl Pace {
     }
 }
 
+/// Decides when to report progress: the page draws each report.
+pub(crate) struct ReportTimer(f64);
+
+impl ReportTimer {
+    pub(crate) fn new() -> Self {
+        Self(now())
+    }
+
+    /// Returns true four times a second.
+    pub(crate) fn is_due(&mut self) -> bool {
+        let time = now();
+        let is_due = time - self.0 >= REPORT;
+        if is_due {
+            self.0 = time;
+        }
+        is_due
+    }
+}
+
 /// Checks the clock between steps of long work.
 pub(crate) struct YieldTimer {
-    last_report: f64,
+    report: ReportTimer,
     last_yield: f64,
     next_task: NextTask,
 }
 
 impl YieldTimer {
     pub(crate) fn new() -> Self {
-        Self { last_report: now(), last_yield: now(), next_task: NextTask::new() }
+        Self { report: ReportTimer::new(), last_yield: now(), next_task: NextTask::new() }
     }
 
     /// Receives messages if the last time was long ago: neither reads that complete at once nor
     /// work without reads yield to the event loop. Returns true four times a second, when it is
     /// time to report progress.
     pub(crate) async fn yield_if_due(&mut self) -> bool {
-        let time = now();
-        if time - self.last_yield >= SLICE {
+        if now() - self.last_yield >= SLICE {
             self.next_task.wait().await;
             self.last_yield = now();
         }
-        let report_due = time - self.last_report >= 250.0;
-        if report_due {
-            self.last_report = time;
-        }
-        report_due
+        self.report.is_due()
     }
 }
 

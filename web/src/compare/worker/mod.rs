@@ -276,7 +276,11 @@ async fn run(
     let (sides, job) = ([&task.open, right], &task.job);
     let mut ended = match pass {
         Some(pass) => {
-            let each = |comparison: &mut Comparison, _| updates.post(task, comparison);
+            let each = |comparison: &mut Comparison, _, time| {
+                if time {
+                    updates.post(task, comparison);
+                }
+            };
             pool::share(&mut comparison, &sides, pass, job, each).await
         }
         None => Ok(()),
