@@ -12,6 +12,7 @@ use std::iter;
 use std::ops::Range;
 use std::sync::Arc;
 
+use statelens_checkpoint::Tensor;
 use statelens_pickle::{Node, NodeId, Pickle};
 
 /// The maximum number of dimensions of a mesh.
@@ -28,9 +29,12 @@ pub(super) struct RankPart {
     pub(super) shape: Vec<u64>,
     /// How it is cut. The same in all ranks.
     pub(super) cut: Cut,
-    /// The shape of the rank's own tensor, and the boxes in it.
-    pub(super) local_shape: Vec<u64>,
-    pub(super) boxes: Vec<HeldBox>,
+    /// What the rank holds of it by the placements, from left to right.
+    pub(super) held: HeldPart,
+    /// The same from right to left, if strided shards stand for that order. Both are equal unless
+    /// lengths are uneven: then FSDP2 over tensor parallelism has cut from right to left
+    /// (`FSDPParam._init_sharded_param` of torch), which `split_factor` does not express.
+    pub(super) reversed: Option<HeldPart>,
     /// The rank that wrote it, of all ranks, if the mesh says it (since torch 2.11).
     pub(super) writer: Option<u64>,
 }
@@ -42,6 +46,29 @@ pub(super) enum Cut {
     Mesh { placements: Vec<Placement>, mesh: Arc<Mesh> },
     /// A number of shards with offsets.
     Shards(usize),
+}
+
+/// The shape of a rank's own tensor, and the boxes in it; without boxes, the rank holds nothing.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct HeldPart {
+    pub(super) local_shape: Vec<u64>,
+    pub(super) boxes: Vec<HeldBox>,
+}
+
+impl HeldPart {
+    fn of(runs: &[Vec<Range<u64>>]) -> Result<Self, String> {
+        let local_shape = runs.iter().map(|runs| total(runs)).collect();
+        Ok(Self { local_shape, boxes: boxes(runs)? })
+    }
+
+    /// Returns whether the tensor of the rank is what it holds. That of a rank outside of the mesh
+    /// does not matter.
+    pub(super) fn is_of(&self, tensor: &Tensor) -> bool {
+        match self.boxes.is_empty() {
+            true => self.local_shape.is_empty() || tensor.numel() == Some(0),
+            false => tensor.shape == self.local_shape,
+        }
+    }
 }
 
 /// A box of the whole tensor, and its place in the rank's own tensor.
@@ -121,19 +148,18 @@ impl<'a> Descriptions<'a> {
         let order = self.order(spec, placements.len());
         let cut = |placements| Cut::Mesh { placements, mesh: mesh.clone() };
         let Some(coordinate) = coordinate else {
-            let local_shape = vec![0; shape.len()];
-            return Ok(RankPart {
-                shape,
-                cut: cut(placements),
-                local_shape,
-                boxes: Vec::new(),
-                writer,
-            });
+            let held = HeldPart::default();
+            return Ok(RankPart { shape, cut: cut(placements), held, reversed: None, writer });
         };
-        let runs = runs(&shape, &placements, &mesh.sizes, &coordinate, &order)?;
-        let local_shape = runs.iter().map(|runs| total(runs)).collect();
-        let boxes = boxes(&runs)?;
-        Ok(RankPart { shape, cut: cut(placements), local_shape, boxes, writer })
+        let held = HeldPart::of(&runs(&shape, &placements, &mesh.sizes, &coordinate, &order)?)?;
+        let reversed = match right_to_left(shape.len(), &placements, &mesh.sizes) {
+            Some((plain, order)) => {
+                let runs = runs(&shape, &plain, &mesh.sizes, &coordinate, &order)?;
+                Some(HeldPart::of(&runs)?)
+            }
+            None => None,
+        };
+        Ok(RankPart { shape, cut: cut(placements), held, reversed, writer })
     }
 
     /// Reads a `ShardedTensor`: `(local_shards, metadata, …)`.
@@ -148,7 +174,8 @@ impl<'a> Descriptions<'a> {
             let (shape, local_at) = (local_shape.clone(), vec![0; local_shape.len()]);
             boxes.push(HeldBox { at, shape, local_at });
         }
-        Some(RankPart { shape, cut: Cut::Shards(all), local_shape, boxes, writer: None })
+        let held = HeldPart { local_shape, boxes };
+        Some(RankPart { shape, cut: Cut::Shards(all), held, reversed: None, writer: None })
     }
 
     fn placements(&self, list: NodeId) -> Option<Vec<Placement>> {
@@ -178,7 +205,7 @@ impl<'a> Descriptions<'a> {
 
     /// Returns for tensor dimensions with an explicit order the mesh dimensions that cut them, in
     /// that order.
-    fn order(&self, spec: NodeId, mesh: usize) -> Vec<(i64, Vec<usize>)> {
+    fn order(&self, spec: NodeId, mesh: usize) -> Vec<CutOrder> {
         let as_strided = self.field(spec, "use_strided_shard_as_shard_order");
         if as_strided.is_some_and(|flag| matches!(self.pickle.node(flag), Node::Bool(true))) {
             return Vec::new();
@@ -280,6 +307,49 @@ impl<'a> Descriptions<'a> {
     }
 }
 
+/// The order of the dimensions of a mesh that cut a dimension of the tensor.
+type CutOrder = (i64, Vec<usize>);
+
+/// Returns the placements as plain shards with the order in which they cut, if the strided ones stand
+/// for shards that the mesh cuts from right to left: then `split_factor` is the number of parts into
+/// which the dimensions of the mesh to the right cut.
+fn right_to_left(
+    dims: usize,
+    placements: &[Placement],
+    sizes: &[u64],
+) -> Option<(Vec<Placement>, Vec<CutOrder>)> {
+    let (mut plain, mut orders) = (placements.to_vec(), Vec::new());
+    for dim in 0..dims {
+        let cuts = |of: i64| axis(of, dims) == Some(dim);
+        let (mut order, mut parts, mut strided) = (Vec::new(), 1u64, false);
+        for (at, placement) in placements.iter().enumerate().rev() {
+            match placement {
+                Placement::Shard(of) if cuts(*of) => order.insert(0, at),
+                Placement::Strided { dim: of, factor } if cuts(*of) => {
+                    if *factor != parts {
+                        return None;
+                    }
+                    strided = true;
+                    order.push(at);
+                    plain[at] = Placement::Shard(*of);
+                }
+                _ => continue,
+            }
+            parts = parts.checked_mul(sizes[at])?;
+        }
+        if strided {
+            orders.push((dim as i64, order));
+        }
+    }
+    (!orders.is_empty()).then_some((plain, orders))
+}
+
+/// Returns the dimension of a tensor of `dims` dimensions; a negative one counts from the end.
+fn axis(dim: i64, dims: usize) -> Option<usize> {
+    let dim = if dim < 0 { dim.checked_add(dims as i64)? } else { dim };
+    usize::try_from(dim).ok().filter(|dim| *dim < dims)
+}
+
 /// Returns for each dimension of the tensor the runs of indices that the rank at `coordinate`
 /// holds.
 fn runs(
@@ -287,12 +357,9 @@ fn runs(
     placements: &[Placement],
     sizes: &[u64],
     coordinate: &[u64],
-    order: &[(i64, Vec<usize>)],
+    order: &[CutOrder],
 ) -> Result<Vec<Vec<Range<u64>>>, String> {
-    let axis = |dim: i64| {
-        let dim = if dim < 0 { dim.checked_add(shape.len() as i64)? } else { dim };
-        usize::try_from(dim).ok().filter(|dim| *dim < shape.len())
-    };
+    let axis = |dim: i64| axis(dim, shape.len());
     let whole = |len: &u64| iter::once(0..*len).collect();
     let mut held: Vec<Vec<Range<u64>>> = shape.iter().map(whole).collect();
     let ascending: Vec<usize> = (0..placements.len()).collect();
@@ -511,6 +578,23 @@ mod tests {
         // Explicit: the second dimension of the mesh cuts first.
         let ordered = of(&[8], &[Shard(0), Shard(0)], &[2, 2], &[(0, vec![1, 0])]);
         assert_eq!(ordered, found);
+    }
+
+    /// 7 rows on 3 ranks of FSDP2 over 2 of tensor parallelism, which cuts first: 4 and 3 rows.
+    #[test]
+    fn strided_shards_stand_for_cuts_from_right_to_left() {
+        let strided = [Strided { dim: 0, factor: 2 }, Shard(0)];
+        let (plain, order) = right_to_left(1, &strided, &[3, 2]).unwrap();
+        let found = of(&[7], &plain, &[3, 2], &order);
+        let expected = [0..2, 4..5, 2..4, 5..6, 0..0, 6..7];
+        let expected = expected.map(|run| if run.is_empty() { vec![] } else { vec![run] });
+        assert_eq!(found, expected.map(|runs| vec![runs]));
+        // Equal lengths are cut alike in both orders.
+        let (plain, order) = right_to_left(1, &strided, &[2, 2]).unwrap();
+        assert_eq!(of(&[8], &plain, &[2, 2], &order), of(&[8], &strided, &[2, 2], &[]));
+        // Not a stand-in for an order: the factor is not the number of parts to the right.
+        assert_eq!(right_to_left(1, &strided, &[2, 3]), None);
+        assert_eq!(right_to_left(1, &[Shard(0), Replicate], &[2, 2]), None);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use statelens_checkpoint::{
 };
 
 use super::names::{RankName, ranks};
-use super::placement::{Cut, Descriptions, RankPart};
+use super::placement::{Cut, Descriptions, HeldPart, RankPart};
 use crate::joined::{self, JoinedTensor, Joining, Piece, UnreadFiles};
 use crate::paths::folder;
 use crate::torch;
@@ -399,7 +399,7 @@ impl<'a> Reading<'a> {
             let Some(Ok(part)) = tensors.first().and_then(|tensor| tensor.part.as_ref()) else {
                 continue;
             };
-            let at = part.boxes.first().map_or(String::new(), |held| format!("{:?}", held.at));
+            let at = part.held.boxes.first().map_or(String::new(), |held| format!("{:?}", held.at));
             let texts = [
                 ("placements", part.cut.to_string()),
                 ("whole shape", format!("{:?}", part.shape)),
@@ -498,9 +498,11 @@ impl<'a> Reading<'a> {
             }
         };
         let shape = of_first.shape.clone();
+        let reversed = tensors.iter().any(|one| !one.fits(|part| Some(&part.held)))
+            && tensors.iter().all(|one| one.fits(|part| part.reversed.as_ref()));
         let mut pieces = Vec::with_capacity(tensors.len());
         for one in tensors {
-            match self.pieces(first, of_first, one) {
+            match self.pieces(first, of_first, one, reversed) {
                 Ok(held) => pieces.extend(held),
                 Err(reason) => return Some((shape, joining.refuse(key, reason))),
             }
@@ -510,12 +512,14 @@ impl<'a> Reading<'a> {
         Some((shape, layout))
     }
 
-    /// Returns the pieces that one rank holds, or the reason why they do not fit.
+    /// Returns the pieces that one rank holds, or the reason why they do not fit. `reversed` if the
+    /// tensor was cut from right to left.
     fn pieces(
         &self,
         first: &RankTensor,
         of_first: &RankPart,
         one: &RankTensor,
+        reversed: bool,
     ) -> Result<Vec<Piece>, String> {
         let (rank, name) = (one.rank, self.files.name(one.file));
         let part = match &one.part {
@@ -543,13 +547,11 @@ impl<'a> Reading<'a> {
             let (here, there) = (&tensor.stored, &first.tensor.stored);
             return differs("dtype", here.to_string(), there.to_string());
         }
-        if part.boxes.is_empty() {
-            return Ok(Vec::new());
-        }
-        if tensor.shape != part.local_shape {
+        let held = part.reversed.as_ref().filter(|_| reversed).unwrap_or(&part.held);
+        if !held.is_of(tensor) {
             return Err(format!(
                 "the part of rank {rank} in {name} has shape {:?}, and its place has {:?}",
-                tensor.shape, part.local_shape
+                tensor.shape, held.local_shape
             ));
         }
         if tensor.byte_order == ByteOrder::Big && tensor.stored.itemsize() > 1 {
@@ -561,7 +563,7 @@ impl<'a> Reading<'a> {
                 "the part in {name} is quantised, or conjugated or negated unlike that of the others"
             ));
         }
-        let held = part.boxes.iter().map(|held| {
+        let held = held.boxes.iter().map(|held| {
             let layout = joined::part(tensor, &held.local_at, &held.shape);
             let layout = layout.ok_or_else(|| format!("a part in {name} is outside its data"))?;
             let (at, shape) = (held.at.clone(), held.shape.clone());
@@ -620,6 +622,14 @@ struct RankTensor {
     file: FileId,
     tensor: Tensor,
     part: Option<Result<RankPart, String>>,
+}
+
+impl RankTensor {
+    /// Returns whether the tensor is the part that `held` selects.
+    fn fits(&self, held: impl Fn(&RankPart) -> Option<&HeldPart>) -> bool {
+        let part = self.part.as_ref().and_then(|part| part.as_ref().ok());
+        part.and_then(held).is_some_and(|held| held.is_of(&self.tensor))
+    }
 }
 
 impl RankFile {

@@ -38,6 +38,22 @@ fn every_tensor_is_as_torch_joined_it() {
     }
 }
 
+/// 7 rows on 2 ranks of tensor parallelism, and those on 3 ranks of FSDP: the last of them have fewer
+/// rows than by the placements from left to right.
+#[test]
+fn uneven_rows_over_tensor_parallelism_are_joined() {
+    assert_eq!(differences("fsdp_uneven", &[], |name| name.ends_with(".pt")), [""; 0]);
+    let checkpoint = open_only(&folder("fsdp_uneven", |_| true)).unwrap();
+    let bad = checkpoint.findings.iter().filter(|finding| finding.grade > Grade::Note);
+    assert_eq!(bad.count(), 0, "{}", texts(&checkpoint));
+    // Rank 4 has no row of any tensor, and rank 5 the last one of the first layer.
+    for (rank, lost) in [(4, &[][..]), (5, &["0.weight", "0.bias"])] {
+        let rank = format!("rank_{rank}.pt");
+        let files = folder("fsdp_uneven", |name| !name.ends_with(&rank));
+        assert_eq!(missing(&open_only(&files).unwrap()), lost, "{rank}");
+    }
+}
+
 /// The optimizer is a further state of the model, and opens by its own file.
 #[test]
 fn optimizer_states_are_joined() {
