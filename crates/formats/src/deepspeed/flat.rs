@@ -78,6 +78,12 @@ impl Flats {
         self.ranks.iter().flatten().find_map(RankFlat::first)
     }
 
+    /// Returns the first element of a rank and the end, if its file is there.
+    pub(super) fn range(&self, rank: usize) -> Option<(u64, u64)> {
+        self.ranks.get(rank)?.as_ref()?;
+        Some((*self.starts.get(rank)?, *self.starts.get(rank + 1)?))
+    }
+
     /// Returns whether the files of all ranks are there.
     pub(super) fn are_complete(&self) -> bool {
         self.ranks.iter().all(Option::is_some)

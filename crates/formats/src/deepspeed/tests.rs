@@ -130,6 +130,25 @@ fn ranks_of_different_runs_are_named() {
     assert!(text.contains("rank_1_mp_rank_00_optim_states.pt of 2"), "{text}");
 }
 
+/// Two ranks have parts of the same length, so only what the files say about them tells them apart.
+#[test]
+fn file_of_another_rank_is_named() {
+    let folder = folder("deepspeed/z2_bf16_w3_groups", |_| true);
+    let optim = |rank| format!("bf16_zero_pp_rank_{rank}_mp_rank_00_optim_states.pt");
+    let mut files = FileSet::default();
+    for (_, file) in folder.iter() {
+        let other =
+            [(0, 1), (1, 0)].into_iter().find(|(rank, _)| file.name.ends_with(&optim(*rank)));
+        let name = other.map(|(rank, other)| file.name.replace(&optim(rank), &optim(other)));
+        files.push(name.unwrap_or_else(|| file.name.clone()), file.source.clone());
+    }
+    let text = texts(&open_only(&files).unwrap());
+    for rank in [0, 1] {
+        let title = format!("{} does not have the part of rank {rank}", optim(rank));
+        assert!(text.contains(&title), "{text}");
+    }
+}
+
 #[test]
 fn damaged_rank_counts_as_missing() {
     let optim = |rank| format!("bf16_zero_pp_rank_{rank}_mp_rank_00_optim_states.pt");

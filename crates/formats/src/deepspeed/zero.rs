@@ -16,12 +16,15 @@ use crate::joined::{self, FlatTensor, Joining, UnreadFiles};
 
 /// The maximum number of ranks.
 const MAX_RANKS: u64 = 1 << 13;
+/// The maximum number of ranks of a group that are listed because they have the part of another one.
+const MAX_WRONG_RANKS: usize = 20;
 /// The maximum number of groups of parameters.
 const MAX_GROUPS: u64 = 1 << 12;
 
 /// The optimizer's states of one rank.
 struct RankState {
     rank: u64,
+    file: FileId,
     /// The inner dict, with the flat tensors.
     inner: ValueId,
 }
@@ -89,7 +92,7 @@ impl Reading<'_> {
                 (None, Some(count)) => stated = Some((count, *file)),
                 _ => {}
             }
-            ranks.push(RankState { rank: *rank, inner });
+            ranks.push(RankState { rank: *rank, file: *file, inner });
         }
         if ranks.is_empty() {
             return Ok(None);
@@ -346,6 +349,7 @@ impl Reading<'_> {
         };
         let flats = self.flats(cut, flat_of);
         self.check(cut, &flats);
+        self.check_slices(cut, &flats);
         for (name, tensor) in self.cut(cut, &flats, joining) {
             let id = self.push(tensor)?;
             self.entries.push((DictKey::Str(name), id));
@@ -417,6 +421,53 @@ impl Reading<'_> {
                         .advice("Compare the times of the files."),
                 );
             }
+        }
+    }
+
+    /// Compares the place of each rank's part with the numbers of elements of each parameter that its
+    /// file states, since release 0.7: a file may have the name of another rank.
+    fn check_slices(&mut self, cut: &Cutting<'_>, flats: &[Flats]) {
+        for (set, flats) in cut.sets.iter().zip(flats).filter(|_| !cut.stage_3) {
+            let Some((group, shapes)) = set.groups.first() else { continue };
+            let mut places: HashMap<&Text, (u64, u64)> = HashMap::new();
+            let (mut start, paddings) = (0u64, self.paddings(cut, set));
+            for (at, (name, shape)) in shapes.iter().enumerate() {
+                let numel = numel(shape).unwrap_or(0);
+                places.insert(name, (start, start.saturating_add(numel)));
+                let padding = paddings.get(at).copied().unwrap_or(0);
+                start = start.saturating_add(numel).saturating_add(padding);
+            }
+            let mut found = Vec::new();
+            for (place, rank) in set.ranks.iter().enumerate() {
+                let Some((first, after)) = flats.range(place) else { continue };
+                let state = cut.state(*rank);
+                let Some((state, slices)) = state.and_then(|state| {
+                    let all = self.get(state.inner, "param_slice_mappings")?;
+                    Some((state, *self.items(all).get(*group)?))
+                }) else {
+                    continue;
+                };
+                let differs = self.dict(slices).iter().find_map(|(key, slice)| {
+                    let DictKey::Str(name) = key else { return None };
+                    let (from, to) = places.get(name)?;
+                    let stated = self.get(*slice, "numel").and_then(|numel| self.int(numel))?;
+                    let there = (*to).min(after).saturating_sub((*from).max(first));
+                    (stated != there).then_some((name, stated, there))
+                });
+                if let Some((name, stated, there)) = differs {
+                    let file = self.files.name(state.file);
+                    let title = format!("{file} does not have the part of rank {rank}");
+                    let finding = Finding::new(Grade::Damage, title).detail(format!(
+                        "It says that it has {} of {}, and the place of rank {rank} has {there}. It \
+                         has the name of another rank, or is of another run.",
+                        counted(stated, "number"),
+                        name.to_lossy(),
+                    ));
+                    found.push(finding.place(file));
+                }
+            }
+            found.truncate(MAX_WRONG_RANKS);
+            self.findings.extend(found);
         }
     }
 
