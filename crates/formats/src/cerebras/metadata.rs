@@ -302,6 +302,15 @@ impl ObjectFacts {
         dtype.bytes_of(numel(shape)?)
     }
 
+    /// Completes the facts of an object of `len` bytes that has no header, as on disk: the length says
+    /// how wide a boolean is.
+    pub(crate) fn without_header(self, linked: bool, len: u64) -> Self {
+        let elements = self.shape.as_ref().and_then(|shape| numel(shape));
+        let wide = elements.and_then(|elements| elements.checked_mul(2)) == Some(len);
+        let rtfx = self.rtfx || linked && self.dtype == Some(DType::Bool) && wide;
+        Self { rtfx, ..self }
+    }
+
     /// Returns the number of bytes of the body, if the facts suffice to know it. That of a body to
     /// which a link leads is its most likely one: such objects are rarely compressed.
     pub(crate) fn body_len(&self, linked: bool) -> Option<u64> {

@@ -298,6 +298,9 @@ fn compare(
 ) -> Result<()> {
     let len = described.as_ref().map_or_else(|| files.len(id), |described| described.len);
     let mut facts = object.facts.clone();
+    if described.is_none() {
+        facts = facts.without_header(object.linked, len);
+    }
     if let Some(described) = described {
         match described.metadata.map(|text| ObjectFacts::parse(&text)) {
             None => problems.push(

@@ -164,13 +164,7 @@ impl Prefix {
             true => facts,
             false => match header(&self.files, file)? {
                 Some(header) => facts.or(header),
-                // Without the header, as on disk, the length says how wide a boolean is.
-                None => {
-                    let numel = facts.shape.as_ref().and_then(|shape| numel(shape));
-                    let wide = numel.and_then(|numel| numel.checked_mul(2));
-                    let rtfx = linked && is_bool && wide == Some(self.files.len(file));
-                    ObjectFacts { rtfx, ..facts }
-                }
+                None => facts.without_header(linked, self.files.len(file)),
             },
         };
         let without = |name: &str| Error::damaged(format!("its metadata has no `{name}`"));

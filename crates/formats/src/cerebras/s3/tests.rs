@@ -243,6 +243,8 @@ fn a_copy_on_disk_opens_without_headers() {
             let found = differences(&checkpoint, leaf, key, &entry[1]);
             assert_eq!(found, Vec::<String>::new(), "{name} {key}");
         }
+        let checks = checks(&checkpoint, &checkpoint.files, &Limits::default()).unwrap().unwrap();
+        assert!(checks.broken.is_empty(), "{name}: {:?}", checks.broken);
     }
 }
 
