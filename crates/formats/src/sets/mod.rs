@@ -384,7 +384,28 @@ fn distributed(names: &UnclaimedNames<'_>) -> Vec<CheckpointFiles> {
         let name = if name.is_empty() { base(main) } else { name }.to_owned();
         (members.len() > 1).then(|| CheckpointFiles { name, main: main.to_owned(), members })
     };
-    mains.filter_map(set).collect()
+    let mut found: Vec<CheckpointFiles> = mains.filter_map(set).collect();
+    found.extend(without_metadata(names, &found));
+    found
+}
+
+/// Finds the files of ranks in folders that have lost their `.metadata`: the reader names it.
+fn without_metadata(names: &UnclaimedNames<'_>, found: &[CheckpointFiles]) -> Vec<CheckpointFiles> {
+    let tops: HashSet<&str> = found.iter().map(|set| folder(&set.main)).collect();
+    let mut by_folder: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for name in names.iter().filter(|name| name.ends_with(".distcp")) {
+        if !tops.contains(folder(name)) {
+            by_folder.entry(folder(name)).or_default().push(name.to_owned());
+        }
+    }
+    let set = |(top, mut members): (&str, Vec<String>)| {
+        order::natural(&mut members);
+        let main = members.first().filter(|_| members.len() > 1)?.clone();
+        let name = base(top.trim_end_matches('/'));
+        let name = if name.is_empty() { base(&main) } else { name }.to_owned();
+        Some(CheckpointFiles { name, main, members })
+    };
+    by_folder.into_iter().filter_map(set).collect()
 }
 
 /// Finds copies of Cerebras checkpoints in S3: `__METADATA__` with the objects next to it and below.

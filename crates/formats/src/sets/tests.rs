@@ -85,6 +85,11 @@ fn groups_names_into_sets() {
         sorted(&["step/.metadata", "step/__0_0.distcp", "step/__1_0.distcp", "step/notes.txt"]),
         [row("step", "step/.metadata", 3)]
     );
+    // Opening the first reports the missing metadata.
+    assert_eq!(
+        sorted(&["step/__0_0.distcp", "step/__1_0.distcp", "step/notes.txt"]),
+        [row("step", "step/__0_0.distcp", 2)]
+    );
     assert_eq!(
         sorted(&["k.weights.json", "k_00000.weights.h5", "k_00001.weights.h5", "k_x.weights.h5"]),
         [row("k", "k.weights.json", 3)]
