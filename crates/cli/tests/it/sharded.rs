@@ -198,6 +198,27 @@ fn stacked_layers_are_taken_apart() {
     }
 }
 
+/// Optimizer, random states and other objects are next to the model, so their classes do not matter.
+#[test]
+fn only_the_model_of_megatron_is_written() {
+    let out = Folder::new();
+    for name in ["mcore_tp2", "mcore_pp2", "mcore012_flattened", "mcore019_common_state"] {
+        let folder = text(&fixture(&format!("sharded/{name}")));
+        let written = text(&out.file(&format!("{name}.safetensors")));
+        run(["convert", &folder, &written, "--unstack"]).ok();
+        let manifest = run(["manifest", &written, "--json"]).json();
+        let keys: Vec<&str> = manifest["entries"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|entry| entry["key"].as_str().unwrap())
+            .collect();
+        assert!(keys.contains(&"decoder.layers.0.mlp.linear_fc1.weight"), "{name}: {keys:?}");
+        let other = |key: &&&str| key.starts_with("optimizer") || key.contains("/shard_");
+        assert_eq!(keys.iter().find(other), None, "{name}");
+    }
+}
+
 /// A job divides the conversion, and writes the same bytes.
 #[test]
 fn jobs_write_the_same_as_convert() {

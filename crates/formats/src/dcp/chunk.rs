@@ -78,6 +78,13 @@ pub(super) struct ChunkElements {
     pub(super) stored: Option<Vec<u64>>,
 }
 
+/// Returns whether a file of a rank is a safetensors file (`SerializationFormat.SAFETENSORS` of torch's
+/// `FileSystemWriter`).
+fn is_safetensors(files: &FileSet, file: FileId) -> bool {
+    let head = files.read_vec(file, 0, files.len(file).min(10));
+    head.is_ok_and(|head| matches!(head.get(8..), Some([b'{', b'"' | b'}'])))
+}
+
 impl Locate for ChunkElements {
     fn locate(&self, files: &FileSet, span: Span, shape: &[u64]) -> Result<Layout> {
         let name = files.name(span.file);
@@ -94,7 +101,15 @@ impl Locate for ChunkElements {
             }
             false => torch::read::part(files.structure(span.file)?, span, 0, &mut builder),
         };
-        let (lowered, _) = part.map_err(|error| error.at(span.offset).in_file(name))?;
+        let (lowered, _) = part.map_err(|error| match is_safetensors(files, span.file) {
+            true => Error::unsupported("its tensors are stored as one safetensors file")
+                .in_file(name)
+                .advice(
+                    "torch writes such files and can't load them. Copy the file under a name that \
+                     ends in `.safetensors`, and open the copy.",
+                ),
+            false => error.at(span.offset).in_file(name),
+        })?;
         let wrong = |what: String| {
             Err(Error::damaged(format!("a chunk of a tensor {what}")).at(span.offset).in_file(name))
         };

@@ -76,6 +76,7 @@ pub(crate) fn read(
     let format = reading.format(&metadata);
     if reading.is_megatron {
         reading.common(root, &mut builder)?;
+        further(root, &mut builder);
     }
     let replicas = std::mem::take(&mut reading.replicas);
     let partial = std::mem::take(&mut reading.partial);
@@ -83,6 +84,25 @@ pub(crate) fn read(
     let mut opened = builder.finish(root, format, files, findings)?;
     (opened.replicas, opened.partial) = (replicas, partial);
     Ok(opened)
+}
+
+/// Marks what Megatron saves next to the model: the optimizer's states, and the objects of all kinds,
+/// whose keys end in their place (`rng_state/shard_0.1_1.2`).
+fn further(root: ValueId, builder: &mut Builder) {
+    let Some(Value::Dict(dict)) = builder.value(root) else { return };
+    let is_further = |key: &DictKey| match key {
+        DictKey::Str(key) => {
+            let key = key.to_lossy();
+            key.starts_with("optimizer.") || key.contains("/shard_")
+        }
+        _ => false,
+    };
+    let entries = dict.entries.iter().filter(|(key, _)| is_further(key));
+    let ids: Vec<ValueId> = entries.map(|(_, id)| *id).collect();
+    // Without weights, as in a checkpoint of the optimizer alone, nothing is next to them.
+    if ids.len() < dict.entries.len() {
+        ids.into_iter().for_each(|id| builder.set_outside_state(id, true));
+    }
 }
 
 /// Returns the locations of all stored items in the files of the set, in order.

@@ -138,6 +138,21 @@ fn missing_metadata_of_a_rank_is_named() {
     assert!(lost.filter(|tensor| matches!(tensor.layout, Layout::Missing(_))).count() > 0);
 }
 
+/// With `SerializationFormat.SAFETENSORS`, torch writes files that it can't load.
+#[test]
+fn files_of_safetensors_are_named() {
+    let name = "sharded/dcp_w4_mesh2";
+    let other = |bytes: &[u8]| [&[40, 0, 0, 0, 0, 0, 0, 0], &b"{\"w\":"[..], &bytes[13..]].concat();
+    let checkpoint = open_only(&damaged(name, "__0_0.distcp", other)).unwrap();
+    let errors = checkpoint.tensors().iter().filter_map(|tensor| {
+        let files = &checkpoint.files;
+        statelens_tensor::drain(files, tensor, 1 << 16, &mut Unwatched, &mut |_| Ok(())).err()
+    });
+    let errors: Vec<String> = errors.map(|error| error.to_string()).collect();
+    let named = errors.iter().filter(|error| error.contains("stored as one safetensors file"));
+    assert!(named.count() > 0, "{errors:?}");
+}
+
 #[test]
 fn damaged_files_of_a_rank_leave_the_others() {
     for file in ["__0.metadata", "__1.metadata"] {
