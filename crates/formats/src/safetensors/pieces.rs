@@ -13,7 +13,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use statelens_checkpoint::json::{Document, JsonNode};
 use statelens_checkpoint::{
     Builder, Checkpoint, DType, Dict, DictKey, Error, FileId, FileSet, Finding, FormatInfo,
-    FormatTraits, Limits, Progress, Result, Tensor, Text, Value, ValueId, counted, in_order, order,
+    FormatTraits, Grade, Limits, Progress, Result, Tensor, Text, Value, ValueId, counted, in_order,
+    order,
 };
 
 use crate::joined::{self, JoinedTensor, Joining, Piece, UnreadFiles};
@@ -166,6 +167,17 @@ fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Result<
         counted(entries.len() as u64, "tensor")
     );
     findings.splice(0..0, joining.findings());
+    if ShardName::parse(files.name(main)).is_none() && !entries.is_empty() {
+        let title = "Its name does not say which rank wrote it";
+        findings.push(
+            Finding::new(Grade::Note, title)
+                .detail("If there were several ranks, these are parts of tensors.")
+                .advice(
+                    "Give the files of all ranks the names that torch writes, such as \
+                     `shard-00001-model-00001-of-00001.safetensors`, and open the folder.",
+                ),
+        );
+    }
     let (replicas, partial) = (joining.replicas(), joining.partial());
     let root = builder.push(Value::Dict(Dict { entries, ..Dict::default() }))?;
     let format = FormatInfo {
@@ -317,6 +329,23 @@ mod tests {
         assert!(finding.missing[0].starts_with("shard-00002-model-0000"), "{:?}", finding.missing);
         let lost = checkpoint.tensors().iter();
         assert!(lost.filter(|it| matches!(it.layout, Layout::Missing(_))).count() > 0);
+    }
+
+    /// A single file under another name may be a part, or all.
+    #[test]
+    fn file_with_another_name_is_noted() {
+        let whole = fixture("sharded/hf_w2_shards", |_| true);
+        let (id, file) = whole.iter().next().unwrap();
+        let bytes = whole.read_vec(id, 0, file.source.len()).unwrap();
+        let titles = |name: &str| -> Vec<String> {
+            let mut files = FileSet::default();
+            files
+                .push(name, std::sync::Arc::new(statelens_checkpoint::Memory::from(bytes.clone())));
+            let findings = open(files).unwrap().findings;
+            findings.into_iter().map(|finding| finding.title).collect()
+        };
+        assert_eq!(titles("weights.safetensors"), ["Its name does not say which rank wrote it"]);
+        assert_eq!(titles("shard-00001-model-00001-of-00001.safetensors"), [""; 0]);
     }
 
     #[test]
