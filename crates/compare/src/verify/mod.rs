@@ -758,11 +758,14 @@ fn problem_of_finding(finding: &statelens_checkpoint::Finding) -> Problem {
         key: String::new(),
         file: String::new(),
         offset: None,
-        text: [finding.title.as_str(), finding.place.as_str(), finding.detail.as_str()]
-            .into_iter()
-            .filter(|part| !part.is_empty())
-            .collect::<Vec<_>>()
-            .join(": "),
+        text: {
+            // The title may have the place already.
+            let place = Some(&*finding.place).filter(|place| !finding.title.contains(*place));
+            let parts =
+                [finding.title.as_str(), place.unwrap_or_default(), finding.detail.as_str()];
+            let parts = parts.into_iter().filter(|part| !part.is_empty());
+            parts.collect::<Vec<_>>().join(": ")
+        },
         expected: String::new(),
         found: String::new(),
     }

@@ -30,9 +30,12 @@ impl UnreadFiles {
     pub(crate) fn findings(&self, files: &FileSet) -> impl Iterator<Item = Finding> {
         self.0.iter().take(MAX_FINDINGS).map(|(id, error)| {
             let name = files.name(*id);
-            unreadable_parts::finding(format!("{name} can't be read"), error)
-                .kind(FindingKind::WrongFile)
-                .place(name)
+            let finding = unreadable_parts::finding(format!("{name} can't be read"), error);
+            // The title and the place already have the name.
+            let start = format!("{name}: ");
+            let detail = finding.detail.strip_prefix(&start).map(str::to_owned);
+            let detail = detail.unwrap_or_else(|| finding.detail.clone());
+            finding.detail(detail).kind(FindingKind::WrongFile).place(name)
         })
     }
 }
