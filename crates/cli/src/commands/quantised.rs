@@ -159,6 +159,10 @@ pub(super) fn write_config(input: &Path, output: &Path) -> Result<()> {
     let Ok(text) = std::fs::read_to_string(&from) else { return Ok(()) };
     let Some(text) = without_settings(&text) else { return Ok(()) };
     if to.exists() {
+        let there = std::fs::read_to_string(&to).unwrap_or_default();
+        if without_settings(&there).is_none() {
+            return Ok(());
+        }
         warn(&format!(
             "{} still has the settings of the quantisation: remove `quantization_config` from it, or loaders \
              will expect codes",
