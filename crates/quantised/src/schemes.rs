@@ -15,11 +15,11 @@ pub(crate) mod torch;
 pub(crate) mod torchao;
 
 use statelens_checkpoint::{
-    CodePacking, CodeValues, Codes, DType, Dequantised, Groups, Layout, Offset, Result, Scales,
-    Tensor,
+    CodePacking, CodeValues, Codes, DType, Dequantised, Error, Groups, Layout, Offset, Result,
+    Scales, Tensor,
 };
 
-use crate::set::{Found, Set, contradicts};
+use crate::set::{Found, Set, contradicts, quotient};
 
 /// Returns whether a dict with a tensor of this name may have quantised weights.
 pub(crate) fn is_telling(name: &str) -> bool {
@@ -131,9 +131,12 @@ fn rounding(scales: &Tensor) -> Option<DType> {
     Some(scales.dtype.clone()).filter(|dtype| matches!(dtype, DType::BF16 | DType::F16))
 }
 
-/// Returns the size of groups of a row of `columns`, which has `count` of them.
+/// Returns the size of groups of a row of `columns`, which has `count` of them: the stated one, or
+/// that of equal groups.
 fn group_size(columns: u64, count: u64, scales: &Tensor, stated: Option<u64>) -> Result<u64> {
-    let each = stated.unwrap_or_else(|| columns.div_ceil(count.max(1))).max(1);
+    let equal =
+        || quotient(columns, count.max(1)).ok_or_else(|| no_settings("how large the groups are"));
+    let each = stated.map_or_else(equal, Ok)?.max(1);
     match columns.div_ceil(each) == count {
         true => Ok(each),
         false => Err(contradicts(
@@ -142,6 +145,12 @@ fn group_size(columns: u64, count: u64, scales: &Tensor, stated: Option<u64>) ->
             format!("{} groups of {each} in a row of {columns}", columns.div_ceil(each)),
         )),
     }
+}
+
+/// Returns the error for a fact that neither settings nor shapes determine.
+fn no_settings(what: &str) -> Error {
+    Error::unsupported(format!("it is not known {what}"))
+        .advice("Put config.json into the folder of the weights.")
 }
 
 /// Returns the matrices, rows and columns of a shape of at least two dimensions.

@@ -94,6 +94,39 @@ impl Settings {
         (0..16).find_map(|group| self.text(&format!("config_groups.group_{group}.weights.{name}")))
     }
 
+    /// Returns the sizes of groups in compressed-tensors, for all kinds of weights.
+    fn group_sizes(&self) -> impl Iterator<Item = u64> {
+        let of = |group| self.text(&format!("config_groups.group_{group}.weights.group_size"));
+        let size = move |group| of(group)?.parse().ok().filter(|size| *size > 0);
+        (0..16).filter_map(size)
+    }
+
+    /// Returns the size of groups that compressed-tensors states for a row of `columns` with `count`
+    /// groups. If none fits, it is one that contradicts the count; a row with one group needs none.
+    pub(crate) fn group_size(&self, columns: u64, count: u64) -> Option<u64> {
+        let fits = |size: &u64| columns.div_ceil(*size) == count;
+        let any = || self.group_sizes().next().filter(|_| count > 1);
+        self.group_sizes().find(fits).or_else(any)
+    }
+
+    /// Returns whether compressed-tensors lists the group of each column, for all weights: with the
+    /// activation ordering `group`, which releases before 0.20 also wrote as `dynamic` and `true`.
+    pub(crate) fn lists_groups(&self) -> bool {
+        let of =
+            |group: u32, name| self.text(&format!("config_groups.group_{group}.weights.{name}"));
+        let mut all = (0..16).filter(|group| of(*group, "num_bits").is_some()).peekable();
+        all.peek().is_some()
+            && all.all(|group| matches!(of(group, "actorder"), Some("group" | "dynamic" | "true")))
+    }
+
+    /// Returns whether some modules have settings of their own: `dynamic` of GPTQModel, or
+    /// `extra_config` of AutoRound.
+    pub(crate) fn differs_by_module(&self) -> bool {
+        let own = |section: &str| ["dynamic", "extra_config"].map(|of| format!("{section}{of}."));
+        let starts: Vec<String> = SECTIONS.iter().flat_map(|section| own(section)).collect();
+        self.0.keys().any(|key| starts.iter().any(|start| key.starts_with(start)))
+    }
+
     /// Returns whether compressed-tensors stores zero points for all weights.
     pub(crate) fn asymmetric(&self) -> bool {
         let of = |group| self.text(&format!("config_groups.group_{group}.weights.symmetric"));

@@ -351,6 +351,133 @@ fn refuses_missing_and_contradicting_parts() {
     }
 }
 
+/// Returns the file of a compressed weight of ones in 2 rows of 64, with this many scales in each row,
+/// and a config with this text for `weights`.
+fn compressed(groups: u64, config: Option<&str>) -> Checkpoint {
+    let ones = vec![0x99; 2 * 32];
+    let scales = vec![[0u8, 0x3c]; 2 * groups as usize].concat();
+    let shape = [2i64, 64].iter().flat_map(|dim| dim.to_le_bytes()).collect();
+    let file = safetensors(&[
+        ("l.weight_packed", "I32", &[2, 8], ones),
+        ("l.weight_scale", "F16", &[2, groups], scales),
+        ("l.weight_shape", "I64", &[2], shape),
+    ]);
+    let mut files = vec![("model.safetensors".to_owned(), file)];
+    files.extend(config.map(|weights| {
+        let groups = format!(r#"{{"group_0": {{"weights": {{"num_bits": 4, {weights}}}}}}}"#);
+        let text = format!(r#"{{"quantization_config": {{"config_groups": {groups}}}}}"#);
+        ("config.json".to_owned(), text.into_bytes())
+    }));
+    open(files)
+}
+
+/// Groups of another size would give other scales to some columns.
+#[test]
+fn groups_must_have_the_stated_size() {
+    for (groups, config, refused) in [
+        (4, Some(r#""group_size": 16"#), None),
+        (3, Some(r#""group_size": 24"#), None),
+        (1, Some(r#""group_size": 16"#), None),
+        (1, Some(r#""strategy": "channel", "group_size": null"#), None),
+        (4, None, None),
+        (3, Some(r#""group_size": 16"#), Some("4 groups of 16")),
+        (3, None, Some("how large the groups are")),
+        (4, Some(r#""group_size": 16, "actorder": "weight""#), None),
+        (4, Some(r#""group_size": 16, "actorder": "group""#), Some("weight_g_idx` is missing")),
+        (1, Some(r#""actorder": "group""#), None),
+    ] {
+        let found = view(&compressed(groups, config));
+        let why = found.weights[0].refused.as_ref().map(ToString::to_string);
+        match refused {
+            Some(text) => assert!(why.as_ref().is_some_and(|why| why.contains(text)), "{why:?}"),
+            None => assert_eq!(why, None, "{groups} {config:?}"),
+        }
+    }
+}
+
+/// `dynamic` of GPTQModel gives modules other settings than those of the whole model.
+#[test]
+fn modules_may_have_bits_of_their_own() {
+    let parts = |name: &str, bits: u64| {
+        let codes = vec![0u8; (64 * bits / 32 * 32 * 4) as usize];
+        let zeros = vec![0u8; (2 * 32 * bits / 32 * 4) as usize];
+        [
+            (format!("{name}.qweight"), "I32", vec![64 * bits / 32, 32], codes),
+            (format!("{name}.qzeros"), "I32", vec![2, 32 * bits / 32], zeros),
+            (format!("{name}.scales"), "F16", vec![2, 32], vec![0u8; 128]),
+        ]
+    };
+    let all = [parts("a", 4), parts("b", 8), parts("c", 3)].concat();
+    let all: Vec<(&str, &str, &[u64], Vec<u8>)> = all
+        .iter()
+        .map(|(name, dtype, shape, bytes)| (&**name, *dtype, &shape[..], bytes.clone()))
+        .collect();
+    let file = safetensors(&all);
+    let schemes = |dynamic: &str| -> Vec<(String, bool)> {
+        let config = format!(
+            r#"{{"quantization_config": {{"quant_method": "gptq", "bits": 4, "group_size": 64, {dynamic}
+            "checkpoint_format": "gptq"}}}}"#
+        );
+        let files = vec![
+            ("model.safetensors".to_owned(), file.clone()),
+            ("config.json".to_owned(), config.into_bytes()),
+        ];
+        let weights = view(&open(files)).weights.into_iter();
+        weights.map(|weight| (weight.scheme, weight.refused.is_some())).collect()
+    };
+    let of = |scheme: &str| (scheme.to_owned(), false);
+    assert_eq!(
+        schemes(r#""dynamic": {"+:b": {"bits": 8, "group_size": 32}, "+:c": {"bits": 3}},"#),
+        [of("GPTQ, 4 bits"), of("GPTQ, 8 bits"), of("GPTQ, 3 bits")]
+    );
+    assert!(schemes("").iter().skip(1).all(|(_, refused)| *refused));
+}
+
+/// Codes with more or fewer dimensions are refused, not shown as if they were plain.
+#[test]
+fn other_dimensions_are_refused() {
+    let file = safetensors(&[
+        ("l.qweight", "I32", &[2, 8, 32], vec![0; 2048]),
+        ("l.scales", "F16", &[2, 1, 32], vec![0; 128]),
+        ("e.w_blocks", "U8", &[2, 3, 1, 15], vec![0; 90]),
+        ("e.w_scales", "U8", &[2, 3, 1], vec![0; 6]),
+        ("f.w_blocks", "U8", &[3, 1, 16], vec![0; 48]),
+        ("f.w_scales", "U8", &[3, 1], vec![0; 3]),
+    ]);
+    let found = view(&open(vec![("model.safetensors".to_owned(), file)]));
+    let mut refused: Vec<String> = found
+        .weights
+        .iter()
+        .map(|weight| format!("{}: {}", weight.key, weight.refused.as_ref().unwrap()))
+        .collect();
+    refused.sort();
+    assert_eq!(
+        refused,
+        [
+            "e.w: the codes are of shape [2, 3, 1, 15]; expected 16 bytes in the last dimension, for \
+             32 codes.",
+            "f.w: the codes are of shape [3, 1, 16]; expected four dimensions.",
+            "l.weight: the codes are of shape [2, 8, 32]; expected two dimensions.",
+        ]
+    );
+}
+
+/// The channels of a convolution have a scale each.
+#[test]
+fn convolutions_have_scales_for_their_channels() {
+    let scales = [1f32, 2.0].iter().flat_map(|scale| scale.to_le_bytes()).collect();
+    let file = safetensors(&[
+        ("c.weight._data", "I8", &[2, 3, 1, 2], vec![1; 12]),
+        ("c.weight._scale", "F32", &[2, 1, 1, 1], scales),
+    ]);
+    let found = view(&open(vec![("model.safetensors".to_owned(), file)]));
+    let weight = tensor(&found.checkpoint, "c.weight");
+    assert_eq!(weight.shape, [2, 3, 1, 2]);
+    let bytes = read(&found.checkpoint, weight);
+    let values: Vec<f32> = bytes.as_chunks().0.iter().map(|x| f32::from_le_bytes(*x)).collect();
+    assert_eq!(values, [[1.0; 6], [2.0; 6]].concat());
+}
+
 /// A group or a code that is out of range is an error when it is read, and names the place.
 #[test]
 fn refuses_groups_out_of_range() {

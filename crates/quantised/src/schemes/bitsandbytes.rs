@@ -41,7 +41,10 @@ fn four_bits_made(set: &Set<'_>, codes: &Tensor) -> Result<Made> {
         let key = set.key("quant_state.bitsandbytes__nf4");
         Error::damaged(format!("`{key}` is missing")).advice("It has the shape of the weight.")
     })?;
-    let state = QuantState::parse(&set.read(state.tensor)?)?;
+    let state = QuantState::parse(&set.read(state.tensor)?).map_err(|error| {
+        let what = error.what();
+        Error::damaged(format!("the quantisation state `{}` can't be read: {what}", state.name))
+    })?;
     let count = numel(&state.shape).ok_or_else(|| Error::damaged("a shape too large to count"))?;
     let absmax = set.need("absmax")?;
     let scales = match state.nested {
@@ -133,8 +136,7 @@ impl QuantState {
     fn parse(text: &[u8]) -> Result<Self> {
         let document = Document::parse(text)?;
         let root = document.root();
-        let bad =
-            |name: &str| Error::damaged(format!("the quantisation state has no valid {name}"));
+        let bad = |name: &str| Error::damaged(format!("it has no valid `{name}`"));
         let number = |name: &str| match document.field(root, name) {
             Some(JsonNode::Int(number)) => {
                 number.to_string().parse::<u64>().ok().filter(|number| *number > 0)

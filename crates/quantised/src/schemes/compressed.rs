@@ -4,8 +4,7 @@ use statelens_checkpoint::{
     CodePacking, CodeValues, Codes, DType, Dequantised, Error, Groups, Offset, Result, Tensor,
 };
 
-use super::gptq::no_settings;
-use super::{fp4, group_size, rounding, scaled_codes};
+use super::{fp4, group_size, no_settings, rounding, scaled_codes};
 use crate::set::{Found, Made, Set, contradicts};
 
 /// Tensors of a module that belong to its quantised weight or to that of its inputs.
@@ -82,9 +81,11 @@ fn integers_made(set: &Set<'_>) -> Result<(u32, Made)> {
         Some(shape) => {
             let numbers = set.read(&Tensor { dtype: DType::I64, ..shape.tensor.clone() })?;
             let numbers = numbers.as_chunks().0.iter().map(|dim| i64::from_le_bytes(*dim));
-            let dims: Vec<u64> = numbers.filter_map(|dim| u64::try_from(dim).ok()).collect();
+            let dims: Vec<i64> = numbers.collect();
             match dims[..] {
-                [out, columns] if out == rows => columns,
+                [out, columns] if u64::try_from(out) == Ok(rows) && columns >= 0 => {
+                    columns.unsigned_abs()
+                }
                 _ => {
                     return Err(contradicts(
                         "the codes are",
@@ -125,7 +126,7 @@ fn integers_made(set: &Set<'_>) -> Result<(u32, Made)> {
     let bits = bits.ok_or_else(|| Error::unsupported("codes of more than 8 bits"))?;
     let half = 1i32 << (bits - 1);
     let (down, groups) = match scales.shape[..] {
-        [1] => (rows, 1),
+        [1] | [1, 1] => (rows, 1),
         [count] if count == rows => (1, 1),
         [count, groups] if count == rows => (1, groups),
         _ => {
@@ -136,9 +137,10 @@ fn integers_made(set: &Set<'_>) -> Result<(u32, Made)> {
     let each = match listed {
         Some(_) => 1,
         None => {
-            let stated = set.settings.of_groups("group_size").and_then(|size| size.parse().ok());
-            let stated = stated.filter(|size: &u64| *size > 0 && columns.div_ceil(*size) == groups);
-            group_size(columns, groups, scales, stated)?
+            if groups > 1 && set.settings.lists_groups() {
+                set.need("weight_g_idx")?;
+            }
+            group_size(columns, groups, scales, set.settings.group_size(columns, groups))?
         }
     };
     let values = CodeValues::Minus(half);

@@ -7,13 +7,18 @@ use statelens_checkpoint::{
     Scales, Strided, Tensor, contiguous_strides,
 };
 
-use super::{group_size, scaled_codes};
+use super::{group_size, no_settings, scaled_codes};
 use crate::set::{Found, Made, Set, contradicts, quotient};
 
 pub(super) fn find<'a>(set: &Set<'a>) -> Option<Found<'a>> {
     let codes = set.get("qweight")?;
+    let helpers = set.helpers(&["qzeros", "scales", "g_idx"]);
     let outputs = set.get("scales").and_then(|scales| scales.tensor.shape.last().copied());
-    let [_, columns] = codes.tensor.shape[..] else { return None };
+    let [_, columns] = codes.tensor.shape[..] else {
+        let made = Err(contradicts("the codes are", &codes.tensor.shape, "two dimensions"));
+        let (name, scheme) = (set.key("weight"), "GPTQ or AWQ".to_owned());
+        return (!helpers.is_empty()).then_some(Found { name, scheme, codes, helpers, made });
+    };
     let awq = match set.settings.text("quant_method") {
         Some("awq") => true,
         Some("gptq") => false,
@@ -31,7 +36,7 @@ pub(super) fn find<'a>(set: &Set<'a>) -> Option<Found<'a>> {
         name: set.key("weight"),
         scheme: format!("{}{bits}", if awq { "AWQ" } else { "GPTQ" }),
         codes,
-        helpers: set.helpers(&["qzeros", "scales", "g_idx"]),
+        helpers,
         made: made.map(|(_, made)| made),
     })
 }
@@ -52,9 +57,17 @@ fn gptq_made(set: &Set<'_>) -> Result<(u32, Made)> {
     let [zero_groups, zero_words] = two(&zeros.shape)?;
     let by_zeros = zero_words.checked_mul(32).and_then(|bits| quotient(bits, outputs));
     let listed = set.get("g_idx").map(|list| list.tensor);
-    let bits = match set.settings.number("bits") {
-        Some(bits) => bits,
-        None => {
+    // Bits by which as many words hold the inputs as there are.
+    let fits = |bits: &u64| {
+        let inputs = listed.and_then(|list| list.numel());
+        inputs.is_none_or(|inputs| {
+            inputs.checked_mul(*bits).map(|all| all.div_ceil(32)) == Some(words)
+        })
+    };
+    let own = by_zeros.filter(|bits| set.settings.differs_by_module() && fits(bits));
+    let bits = match (set.settings.number("bits"), own) {
+        (Some(bits), own) => own.unwrap_or(bits),
+        (None, _) => {
             let inputs = listed.and_then(|list| list.numel());
             let by_list = inputs.and_then(|inputs| quotient(words.checked_mul(32)?, inputs));
             let bits =
@@ -77,7 +90,8 @@ fn gptq_made(set: &Set<'_>) -> Result<(u32, Made)> {
         Some("gptq_v2") => 2,
         Some(other) => return Err(Error::unsupported(format!("GPTQ in the format {other}"))),
         None => {
-            if !set.settings.is_known() {
+            let other = set.settings.text("quant_method").is_some_and(|method| method != "gptq");
+            if other || !set.settings.is_known() {
                 inferred.push("the first version of the format".into());
             }
             1
@@ -96,7 +110,11 @@ fn gptq_made(set: &Set<'_>) -> Result<(u32, Made)> {
             if groups > 1 && set.settings.text("desc_act") == Some("true") {
                 set.need("g_idx")?;
             }
-            let stated = set.settings.number("group_size").filter(|_| groups > 1);
+            let own = set.settings.differs_by_module();
+            let stated = set
+                .settings
+                .number("group_size")
+                .filter(|each| groups > 1 && !(own && inputs.div_ceil((*each).max(1)) != groups));
             Groups::Every(group_size(inputs, groups, scales, stated)?)
         }
     };
@@ -218,10 +236,4 @@ pub(super) fn marlin<'a>(set: &Set<'a>) -> Option<Found<'a>> {
 fn two(shape: &[u64]) -> Result<[u64; 2]> {
     let found = <[u64; 2]>::try_from(shape);
     found.map_err(|_| contradicts("a part is", shape, "two dimensions"))
-}
-
-/// Returns the error for a fact that neither settings nor shapes determine.
-pub(super) fn no_settings(what: &str) -> Error {
-    Error::unsupported(format!("it is not known {what}"))
-        .advice("Put config.json into the folder of the weights.")
 }

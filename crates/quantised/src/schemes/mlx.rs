@@ -2,7 +2,7 @@
 
 use statelens_checkpoint::{CodePacking, CodeValues, DType, Offset, Result, Tensor};
 
-use super::gptq::no_settings;
+use super::no_settings;
 use super::{fp4, scaled_codes, three};
 use crate::set::{Found, Made, Set, contradicts, quotient};
 

@@ -33,10 +33,13 @@ pub(super) fn find<'a>(set: &Set<'a>) -> Option<Found<'a>> {
 /// The weight is a list of groups, a row each. The first rows are in the lowest bits of all bytes,
 /// the next rows in the bits above.
 fn packed_made(set: &Set<'_>, codes: &Tensor, scales: &Tensor) -> Result<(u32, Made)> {
-    let ([stored, each], Some(groups)) = (&codes.shape[..], scales.numel()) else {
+    let ([stored, row @ ..], Some(groups)) = (&codes.shape[..], scales.numel()) else {
         return Err(contradicts("the codes are", &codes.shape, "two dimensions"));
     };
-    let (stored, each) = (*stored, *each);
+    let each = row.iter().try_fold(1u64, |all, dim| all.checked_mul(*dim));
+    let (Some(each), stored) = (each.filter(|_| !row.is_empty()), *stored) else {
+        return Err(contradicts("the codes are", &codes.shape, "two dimensions"));
+    };
     let fits = |bits: &u32| groups.div_ceil(u64::from(8 / bits)) == stored;
     let mut fitting = [4u32, 2].into_iter().filter(fits);
     let Some(bits) = fitting.next() else {
@@ -55,7 +58,11 @@ fn packed_made(set: &Set<'_>, codes: &Tensor, scales: &Tensor) -> Result<(u32, M
     })?;
     let mut widths = [0; MAX_FIELDS];
     widths.iter_mut().take(fields as usize).for_each(|width| *width = bits as u8);
-    let (shape, by_bias) = shape(set, groups, each)?;
+    // The channels of a convolution are not divided into groups.
+    let (shape, by_bias) = match row {
+        [_] => shape(set, groups, each)?,
+        _ => ([&[groups], row].concat(), false),
+    };
     if by_bias {
         inferred.push(format!("the shape {shape:?}"));
     }

@@ -4,7 +4,7 @@ use statelens_checkpoint::{CodePacking, CodeValues, DType, Error, Groups, Result
 
 use super::compressed::{HELPERS, with_rows, zeros};
 use super::{fp4, group_size, is_narrow, rounding, scaled_codes, three};
-use crate::set::{Found, Made, Set, contradicts};
+use crate::set::{Found, Made, Set, contradicts, quotient};
 
 pub(super) fn find<'a>(set: &Set<'a>) -> Option<Found<'a>> {
     let codes = set.get("weight")?;
@@ -50,6 +50,9 @@ pub(super) fn made(set: &Set<'_>, codes: &Tensor, scales: &Tensor, inverse: bool
     let mut inferred = Vec::new();
     let shape = match codes.shape[..] {
         [columns] => Some([1, 1, columns]),
+        [rows, ..] if are_of_first(scales, codes) => {
+            codes.numel().and_then(|numel| quotient(numel, rows)).map(|each| [1, rows, each])
+        }
         _ => three(&codes.shape),
     };
     let Some([matrices, rows, columns]) = shape else {
@@ -89,8 +92,7 @@ pub(super) fn made(set: &Set<'_>, codes: &Tensor, scales: &Tensor, inverse: bool
         };
         let in_squares = stated(0).zip(stated(1)).filter(fits);
         if down == rows && in_squares.is_none() {
-            let stated = set.settings.of_groups("group_size").and_then(|size| size.parse().ok());
-            let stated = stated.filter(|size: &u64| *size > 0 && columns.div_ceil(*size) == across);
+            let stated = set.settings.group_size(columns, across);
             let power = || block_size(columns, across).filter(|_| inverse);
             if let Some(width) = power().filter(|_| stated.is_none()) {
                 inferred.push(format!("groups of {width}"));
@@ -128,6 +130,15 @@ pub(super) fn made(set: &Set<'_>, codes: &Tensor, scales: &Tensor, inverse: bool
         of.rounding = rounding(scales);
     }
     Ok(Made { of, shape: codes.shape.clone(), inferred })
+}
+
+/// Returns whether there is a scale for each index of the first dimension, as for the channels of a
+/// convolution.
+fn are_of_first(scales: &Tensor, codes: &Tensor) -> bool {
+    codes.shape.len() > 2
+        && scales.shape.len() == codes.shape.len()
+        && scales.shape.first() == codes.shape.first()
+        && scales.shape.iter().skip(1).all(|dim| *dim == 1)
 }
 
 /// Returns the size, a power of two, of which `blocks` cover `all`.
@@ -168,16 +179,21 @@ pub(super) fn blocks<'a>(set: &Set<'a>) -> Vec<Found<'a>> {
     let mut all: Vec<Found<'a>> = Vec::new();
     for (name, codes) in &set.parts {
         let Some(base) = name.strip_suffix("_blocks") else { continue };
-        if codes.tensor.dtype != DType::U8 || codes.tensor.shape.len() != 4 {
+        let scales = format!("{base}_scales");
+        let is_whole = codes.tensor.shape.len() == 4 || set.get(&scales).is_some();
+        if codes.tensor.dtype != DType::U8 || !is_whole {
             continue;
         }
-        let scales = format!("{base}_scales");
         let made = || -> Result<Made> {
             let scales = set.need(&scales)?;
             let [matrices, rows, groups, bytes] = codes.tensor.shape[..] else {
                 return Err(contradicts("the codes are", &codes.tensor.shape, "four dimensions"));
             };
-            if bytes != 16 || scales.shape != [matrices, rows, groups] {
+            if bytes != 16 {
+                let expected = "16 bytes in the last dimension, for 32 codes";
+                return Err(contradicts("the codes are", &codes.tensor.shape, expected));
+            }
+            if scales.shape != [matrices, rows, groups] {
                 return Err(contradicts(
                     "the scales are",
                     &scales.shape,
