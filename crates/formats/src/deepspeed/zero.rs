@@ -16,7 +16,7 @@ use crate::joined::{self, FlatTensor, Joining, UnreadFiles};
 
 /// The maximum number of ranks.
 const MAX_RANKS: u64 = 1 << 13;
-/// The maximum number of ranks of a group that are listed because they have the part of another one.
+/// The maximum number of files that are listed because they have the part of another rank.
 const MAX_WRONG_RANKS: usize = 20;
 /// The maximum number of groups of parameters.
 const MAX_GROUPS: u64 = 1 << 12;
@@ -427,6 +427,7 @@ impl Reading<'_> {
     /// Compares the place of each rank's part with the numbers of elements of each parameter that its
     /// file states, since release 0.7: a file may have the name of another rank.
     fn check_slices(&mut self, cut: &Cutting<'_>, flats: &[Flats]) {
+        let mut found: BTreeMap<FileId, Finding> = BTreeMap::new();
         for (set, flats) in cut.sets.iter().zip(flats).filter(|_| !cut.stage_3) {
             let Some((group, shapes)) = set.groups.first() else { continue };
             let mut places: HashMap<&Text, (u64, u64)> = HashMap::new();
@@ -437,7 +438,6 @@ impl Reading<'_> {
                 let padding = paddings.get(at).copied().unwrap_or(0);
                 start = start.saturating_add(numel).saturating_add(padding);
             }
-            let mut found = Vec::new();
             for (place, rank) in set.ranks.iter().enumerate() {
                 let Some((first, after)) = flats.range(place) else { continue };
                 let state = cut.state(*rank);
@@ -463,12 +463,11 @@ impl Reading<'_> {
                         counted(stated, "number"),
                         name.to_lossy(),
                     ));
-                    found.push(finding.place(file));
+                    found.entry(state.file).or_insert_with(|| finding.place(file));
                 }
             }
-            found.truncate(MAX_WRONG_RANKS);
-            self.findings.extend(found);
         }
+        self.findings.extend(found.into_values().take(MAX_WRONG_RANKS));
     }
 
     /// Returns the padding after each parameter of a set, where the file states it.
