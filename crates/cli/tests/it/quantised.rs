@@ -89,6 +89,13 @@ fn converts_to_dense_weights_and_config() {
         serde_json::from_str(&fs::read_to_string(folder.file("dense/config.json")).unwrap())
             .unwrap();
     assert!(config.get("quantization_config").is_none(), "{config}");
+    // The config is right for a second output, too, but not one with the settings.
+    let second = text(&folder.file("dense/second.safetensors"));
+    let ran = run(["convert", &source, &second, "--dequantize", "float32"]);
+    assert!(!ran.err.contains("config.json"), "{}", ran.err);
+    let beside = text(&folder.file("beside.safetensors"));
+    let ran = run(["convert", &source, &beside, "--dequantize", "float32"]);
+    assert!(ran.err.contains("still has the settings"), "{}", ran.err);
     // The numbers are those of the source.
     let ran =
         run(["diff", &source, &dense, "--op", "allclose", "--rtol", "0.004", "--ignore-dtype"]);

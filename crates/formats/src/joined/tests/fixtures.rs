@@ -101,6 +101,7 @@ pub(crate) fn file_counts_as_missing(name: &str, file: &str) {
         let of = of.unwrap_or_else(|| panic!("{name} {file}: {}", texts(&checkpoint)));
         assert!(of.title.ends_with("can't be read"), "{}", of.title);
         assert!(of.detail.contains(reason) && of.detail.len() > 20, "{}", of.detail);
+        assert!(!of.detail.starts_with(&of.place), "{}", of.detail);
         assert_eq!(of.grade, Grade::Damage);
         assert_eq!(missing(&checkpoint), missing(&without), "{name} {file}: {reason}");
         let named = |checkpoint: &Checkpoint| -> Vec<String> {
