@@ -30,10 +30,12 @@ use crate::worker::shared_work::SharedWork;
 
 /// Fewer bytes are read sooner than assistants start.
 const MIN_BYTES: u64 = 64 << 20;
-/// Bytes of the parts that an assistant processes in a row.
-const GROUP_BYTES: u64 = 32 << 20;
+/// Bytes of the parts that an assistant processes in a row, at least and at most.
+const GROUP_BYTES: (u64, u64) = (4 << 20, 32 << 20);
 /// Number of such parts at most.
 const GROUP_PARTS: usize = 4096;
+/// Number of groups for each assistant, so that progress is steady and all end at the same time.
+const GROUPS_EACH: u64 = 4;
 /// Number of groups that an assistant processes at the same time: it computes the values of one while
 /// the browser reads another.
 const GROUPS_AT_ONCE: usize = 2;
@@ -65,9 +67,12 @@ where
     M: DerefMut<Target = InOrder<W>>,
     W: SharedWork,
 {
-    let mut groups = VecDeque::from(groups(machine.next(), machine.work()));
     let bytes = (machine.next()..machine.work().parts()).map(|part| machine.work().size(part));
-    let count = assistants(bytes.fold(0, u64::saturating_add), groups.len());
+    let bytes = bytes.fold(0, u64::saturating_add);
+    let count = assistants(bytes);
+    let size = (bytes / (count.max(1) * GROUPS_EACH)).clamp(GROUP_BYTES.0, GROUP_BYTES.1);
+    let mut groups = VecDeque::from(groups(machine.next(), machine.work(), size));
+    let count = count.min(groups.len() as u64);
     let Some(begin) = (count > 1).then(|| begin(sides, pass)).flatten() else { return Ok(()) };
     let mut pool = Pool::start(count);
     // The results of groups that wait for an earlier one, by the index of their first part.
@@ -118,13 +123,13 @@ fn combine<W: SharedWork>(machine: &mut InOrder<W>, found: &[ByteBuf]) -> Result
     Ok(true)
 }
 
-/// Divides the parts from `next` on into groups of about [`GROUP_BYTES`].
-fn groups<W: SharedWork>(next: usize, work: &W) -> Vec<Range<usize>> {
+/// Divides the parts from `next` on into groups of about `size` bytes.
+fn groups<W: SharedWork>(next: usize, work: &W, size: u64) -> Vec<Range<usize>> {
     let mut groups: Vec<Range<usize>> = Vec::new();
-    let mut bytes = GROUP_BYTES;
+    let mut bytes = size;
     for part in next..work.parts() {
         match groups.last_mut() {
-            Some(group) if bytes < GROUP_BYTES && group.len() < GROUP_PARTS => group.end = part + 1,
+            Some(group) if bytes < size && group.len() < GROUP_PARTS => group.end = part + 1,
             _ => {
                 groups.push(part..part + 1);
                 bytes = 0;
@@ -135,13 +140,13 @@ fn groups<W: SharedWork>(next: usize, work: &W) -> Vec<Range<usize>> {
     groups
 }
 
-/// Returns the number of assistants for a pass of this many bytes, in this many groups.
-fn assistants(bytes: u64, groups: usize) -> u64 {
+/// Returns the number of assistants for a pass of this many bytes.
+fn assistants(bytes: u64) -> u64 {
     let navigator = get(&js_sys::global(), "navigator");
     let cores = get(&navigator, "hardwareConcurrency").as_f64().unwrap_or(1.0) as u64;
     match bytes < MIN_BYTES {
         true => 0,
-        false => cores.min(MAX_ASSISTANTS).min(groups as u64),
+        false => cores.min(MAX_ASSISTANTS),
     }
 }
 
