@@ -74,6 +74,18 @@ for (const [width, height] of SIZES) {
           await page.keyboard.press("Escape");
           await page.waitForSelector('[role="dialog"]', { state: "detached" });
         }
+        await page.keyboard.press("Control+k");
+        await page.waitForSelector("#palette li");
+        await checkScreen(page, "palette");
+        await page.keyboard.type("model wte");
+        await page.waitForSelector("#palette li .m");
+        await checkScreen(page, "palette with keys");
+        await page.keyboard.press("Escape");
+        await page.keyboard.press("t");
+        await page.waitForSelector(".map .box");
+        await checkScreen(page, "treemap");
+        await page.keyboard.press("t");
+        await page.waitForSelector("#work .row");
         await page.keyboard.press("/");
         await page.keyboard.type("nothing_like_it");
         await page.waitForSelector(".empty");

@@ -6,7 +6,7 @@ import { readFileSync, readdirSync } from "node:fs";
 import { createServer } from "node:http";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
-import { becomes, command, fixture, launch, site } from "./harness.mjs";
+import { accessibility, becomes, command, drawn, fixture, launch, site } from "./harness.mjs";
 
 const MEGABYTE = 1 << 20;
 
@@ -114,6 +114,22 @@ test("opens offered files, reads parts of them, and reports the selection (core)
     assert.ok(reads.every(({ type, file, offset, length }) => type === "read" && file === 0 && offset >= 0 && length > 0));
     assert.ok(reads.every(({ offset, length }) => offset + length <= bytes.length), "a read past the end");
     assert.equal(new Set(reads.map(({ id }) => id)).size, reads.length, "an id is used twice");
+  });
+});
+
+test("axe finds nothing serious in an embedded page, light or dark", async () => {
+  const bytes = readFileSync(fixture("cerebras/v2.10.0/gpt_small.mdl"));
+  await embedded([{ name: "gpt_small.mdl", bytes }], async (page, frame) => {
+    await ready(page);
+    await page.evaluate(() => offer());
+    await frame.locator('.row[data-key="model.model.wte.weight"]').click();
+    await frame.locator(".insp .vals td").first().waitFor();
+    const inner = page.frames().find((one) => one.url().startsWith(site));
+    for (const colorScheme of ["light", "dark"]) {
+      await page.emulateMedia({ colorScheme });
+      await drawn(inner);
+      assert.deepEqual(await accessibility(inner, colorScheme), []);
+    }
   });
 });
 
