@@ -524,6 +524,8 @@ impl fmt::Display for Cut {
 #[cfg(test)]
 #[expect(clippy::single_range_in_vec_init, reason = "a list of runs may have one")]
 mod tests {
+    use statelens_checkpoint::{DType, Layout};
+
     use super::*;
     use Placement::{Replicate, Shard, Strided};
 
@@ -595,6 +597,19 @@ mod tests {
         // Not a stand-in for an order: the factor is not the number of parts to the right.
         assert_eq!(right_to_left(1, &strided, &[2, 3]), None);
         assert_eq!(right_to_left(1, &[Shard(0), Replicate], &[2, 2]), None);
+    }
+
+    #[test]
+    fn rank_without_a_place_holds_no_elements() {
+        let tensor = |rows| {
+            Tensor::new(DType::F32, vec![rows, 4], Layout::Missing("not in this test".into()))
+        };
+        let held =
+            |local_shape: &[u64]| HeldPart { local_shape: local_shape.to_vec(), boxes: vec![] };
+        assert!(held(&[0, 4]).is_of(&tensor(0)));
+        assert!(!held(&[0, 4]).is_of(&tensor(2)), "rows that no place has");
+        // A rank outside of the mesh.
+        assert!(held(&[]).is_of(&tensor(2)));
     }
 
     #[test]
