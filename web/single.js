@@ -30,6 +30,7 @@ if (globalThis.document) {
       // Only the small page is split.
       rest: document.getElementById("rest") && (await compiled("rest")),
       worker: URL.createObjectURL(script),
+      source: script,
       // Browsers do not start module workers for a page from disk.
       options: { type: "classic" },
     };
@@ -37,8 +38,9 @@ if (globalThis.document) {
   }
 } else {
   const begin = ({ data }) => {
-    // The worker hands this to the assistants that it starts.
-    globalThis.program = data;
+    // The worker hands this to the assistants that it starts. A page from disk has no origin, so an address that it made
+    // is of no use here.
+    globalThis.program = { ...data, worker: URL.createObjectURL(data.source) };
     return run(data);
   };
   addEventListener("message", begin, { once: true });

@@ -9,6 +9,7 @@ import { pathToFileURL } from "node:url";
 import { after, before, test } from "node:test";
 import { drop, dropped, fixture, launch } from "./harness.mjs";
 import { readFileSync } from "node:fs";
+import { denseCheckpoint } from "./make.mjs";
 
 const single = process.env.STATELENS_SINGLE;
 if (!single) throw new Error("STATELENS_SINGLE is not set; run the page's tests with `cargo xtask test-page`");
@@ -74,6 +75,26 @@ test("opens from disk, and opens dropped files (core)", async () => {
     await tab.waitForFunction(() => document.title.startsWith("seed.pt"));
     await tab.waitForSelector("#work .row");
   });
+});
+
+test("divides a long pass among workers", async () => {
+  const large = mkdtempSync(join(tmpdir(), "statelens-large-"));
+  try {
+    const path = join(large, "dense.safetensors");
+    denseCheckpoint(path, 10, 1);
+    await visit(async (tab) => {
+      await tab.setInputFiles("#choose-files", path);
+      await tab.waitForSelector("#work .row");
+      let started = 0;
+      tab.on("worker", () => (started += 1));
+      await tab.click("#scan");
+      await tab.waitForSelector("#scanned");
+      const cores = await tab.evaluate(() => navigator.hardwareConcurrency);
+      assert.equal(started > 1, cores > 1, `${started} workers on ${cores} cores`);
+    });
+  } finally {
+    rmSync(large, { recursive: true });
+  }
 });
 
 test("contains the examples", async () => {

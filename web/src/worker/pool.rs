@@ -44,7 +44,7 @@ const MAX_ASSISTANTS: u64 = 8;
 /// Milliseconds between two checks whether the job was stopped.
 const TICK: u32 = 250;
 /// Number of ticks after which assistants that have not started are not waited for any longer.
-const START_TICKS: u32 = 40;
+const START_TICKS: u32 = 12;
 
 /// Processes the remaining parts of `machine` with assistants, if that is worthwhile. `sides` are
 /// the checkpoints that it reads, and `pass` describes it. `each` is called after each group of
@@ -75,6 +75,9 @@ where
     let count = count.min(groups.len() as u64);
     let Some(begin) = (count > 1).then(|| begin(sides, pass)).flatten() else { return Ok(()) };
     let mut pool = Pool::start(count);
+    if pool.assistants.is_empty() {
+        return Ok(());
+    }
     // The results of groups that wait for an earlier one, by the index of their first part.
     let mut early = BTreeMap::new();
     let (mut ticks, mut report) = (0, ReportTimer::new());
