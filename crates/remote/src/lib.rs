@@ -13,18 +13,18 @@
 //! by multipart upload and appear when every file of the plan is complete.
 
 mod address;
-mod answer;
 pub mod hub;
 mod meter;
 mod remote;
+mod response;
 mod streamed;
 #[cfg(test)]
 mod tests;
 mod wanted;
 
 pub use address::Address;
-pub use answer::{Begin, Head, Identity, Next, TRIES, Verdict, begin, without_ranges};
 pub use meter::{Allowance, Meter, MeteredCall};
 pub use remote::{FIRST, Fetch, RemoteFile, length_unknown, open, unreachable};
+pub use response::{Begin, Head, Identity, Next, TRIES, Verdict, begin, without_ranges};
 pub use streamed::{Streamed, Window};
 pub use wanted::WantedFiles;

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use statelens_checkpoint::{BLOCK, Error, ErrorKind, Memory, ReadAt, Result};
 
-use crate::answer::part;
+use crate::response::part;
 use crate::{
     Address, Allowance, Begin, Head, Identity, Meter, Next, Verdict, begin, without_ranges,
 };

@@ -6,9 +6,9 @@
 //! contents come from a [`Site`]; [`ServedFolder`] serves the files of a folder, and never one
 //! outside it.
 
-mod answer;
 mod folder;
 mod request;
+mod response;
 
 use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -17,9 +17,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-pub use answer::{Response, content_type};
 pub use folder::ServedFolder;
 pub use request::Request;
+pub use response::{Response, content_type};
 
 /// How many ports are tried after the requested one.
 pub const MORE_PORTS: u16 = 20;

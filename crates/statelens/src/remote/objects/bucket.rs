@@ -23,8 +23,8 @@ use crate::waiting;
 
 /// How often a request is made.
 const TRIES: u32 = 4;
-/// Bytes of an answer that is not the content of an object.
-const MAX_ANSWER: u64 = 16 << 20;
+/// Bytes of a response that is not the content of an object.
+const MAX_TEXT: u64 = 16 << 20;
 
 static AGENT: LazyLock<Agent> = LazyLock::new(|| {
     let config = Agent::config_builder()
@@ -64,18 +64,18 @@ pub(crate) struct ObjectRequest {
     pub(crate) query: Vec<(&'static str, String)>,
     pub(crate) headers: Vec<(&'static str, String)>,
     pub(crate) body: Vec<u8>,
-    /// Bytes of the answer that are read.
+    /// Bytes of the response that are read.
     pub(crate) most: u64,
 }
 
-/// An answer, with its body as far as it was read.
-pub(crate) struct Answer {
+/// A response, with its body as far as it was read.
+pub(crate) struct Response {
     pub(crate) status: u16,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Vec<u8>,
 }
 
-impl Answer {
+impl Response {
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name)?.to_str().ok()
     }
@@ -121,7 +121,7 @@ impl Bucket {
     }
 
     /// Makes a request, several times if the server is busy or the connection ends.
-    pub(crate) fn request(&self, request: &ObjectRequest) -> Result<Answer> {
+    pub(crate) fn request(&self, request: &ObjectRequest) -> Result<Response> {
         let address = self.address(&request.key);
         let mut tries = 1;
         let credentials = match &self.0.credentials {
@@ -132,13 +132,13 @@ impl Bucket {
             None => None,
         };
         loop {
-            let answer = self.attempt(request, credentials.as_deref());
-            let is_busy = match &answer {
-                Ok(answer) => answer.status == 429 || answer.status >= 500,
+            let response = self.attempt(request, credentials.as_deref());
+            let is_busy = match &response {
+                Ok(response) => response.status == 429 || response.status >= 500,
                 Err(error) => error.kind() == statelens_checkpoint::ErrorKind::Io,
             };
             if !is_busy || tries == TRIES {
-                return answer.map_err(|error| error.in_file(address));
+                return response.map_err(|error| error.in_file(address));
             }
             waiting::pause(Duration::from_millis(100 << tries))?;
             tries += 1;
@@ -149,7 +149,7 @@ impl Bucket {
         &self,
         request: &ObjectRequest,
         credentials: Option<&AwsCredential>,
-    ) -> Result<Answer> {
+    ) -> Result<Response> {
         let config = self.0.clone();
         let path = match request.key.as_str() {
             "" => config.path.clone(),
@@ -191,16 +191,16 @@ impl Bucket {
     pub(crate) fn head(&self, key: &str) -> Result<ObjectHeader> {
         let request =
             ObjectRequest { method: "HEAD", key: key.to_owned(), ..ObjectRequest::default() };
-        let answer = self.request(&request)?;
-        self.check(&answer, key)?;
-        let metadata = answer.header("x-amz-meta-metadata").map(str::to_owned);
-        let len = answer.header("content-length").and_then(|len| len.parse().ok()).unwrap_or(0);
+        let response = self.request(&request)?;
+        self.check(&response, key)?;
+        let metadata = response.header("x-amz-meta-metadata").map(str::to_owned);
+        let len = response.header("content-length").and_then(|len| len.parse().ok()).unwrap_or(0);
         Ok(ObjectHeader { metadata, len })
     }
 
-    /// Fails unless an answer reports success.
-    pub(crate) fn check(&self, answer: &Answer, key: &str) -> Result<()> {
-        let error = match answer.status {
+    /// Fails unless a response reports success.
+    pub(crate) fn check(&self, response: &Response, key: &str) -> Result<()> {
+        let error = match response.status {
             200..=299 => return Ok(()),
             // Damage, so that the others are still read.
             404 => Error::damaged("the object does not exist")
@@ -211,12 +211,12 @@ impl Bucket {
             412 => Error::io("the object has changed since it was opened").advice("Open it again."),
             409 => exists(),
             301 | 307 => {
-                let region = answer.header("x-amz-bucket-region").unwrap_or("another region");
+                let region = response.header("x-amz-bucket-region").unwrap_or("another region");
                 Error::io(format!("the bucket is in {region}"))
                     .advice("Set AWS_REGION to the region of the bucket.")
             }
             status => {
-                let text = String::from_utf8_lossy(&answer.body);
+                let text = String::from_utf8_lossy(&response.body);
                 let message = between(&text, "<Message>", "</Message>").next().unwrap_or_default();
                 Error::io(format!("the store answered with status {status} {message}"))
                     .advice("Try again later.")
@@ -236,20 +236,20 @@ impl Bucket {
             most,
             ..ObjectRequest::default()
         };
-        let answer = self.request(&request)?;
-        match answer.status {
+        let response = self.request(&request)?;
+        match response.status {
             401 | 403 | 404 => Ok(None),
             // An empty object has no range.
             416 => Ok(Some(Vec::new())),
             _ => {
-                self.check(&answer, key)?;
-                let len = answer.header("content-range").and_then(|range| range.rsplit_once('/'));
-                let len = len.map(|(_, len)| len).or_else(|| answer.header("content-length"));
+                self.check(&response, key)?;
+                let len = response.header("content-range").and_then(|range| range.rsplit_once('/'));
+                let len = len.map(|(_, len)| len).or_else(|| response.header("content-length"));
                 if len.and_then(|len| len.parse::<u64>().ok()).is_some_and(|len| len > most) {
                     return Err(Error::limit(format!("the object has more than {most} bytes"))
                         .in_file(self.address(key)));
                 }
-                Ok(Some(answer.body))
+                Ok(Some(response.body))
             }
         }
     }
@@ -261,8 +261,8 @@ impl Bucket {
     pub(crate) fn put(&self, key: &str, metadata: Option<&str>, body: Vec<u8>) -> Result<()> {
         let headers = metadata.map(|text| ("x-amz-meta-metadata", text.to_owned()));
         let headers = headers.into_iter().collect();
-        let answer = self.with_body("PUT", key, Vec::new(), headers, body)?;
-        self.check(&answer, key)
+        let response = self.with_body("PUT", key, Vec::new(), headers, body)?;
+        self.check(&response, key)
     }
 
     /// Begins an upload in parts and returns its id.
@@ -270,9 +270,9 @@ impl Bucket {
         let headers = metadata.map(|text| ("x-amz-meta-metadata", text.to_owned()));
         let headers = headers.into_iter().collect();
         let query = vec![("uploads", String::new())];
-        let answer = self.with_body("POST", key, query, headers, Vec::new())?;
-        self.check(&answer, key)?;
-        let text = String::from_utf8_lossy(&answer.body);
+        let response = self.with_body("POST", key, query, headers, Vec::new())?;
+        self.check(&response, key)?;
+        let text = String::from_utf8_lossy(&response.body);
         let id = between(&text, "<UploadId>", "</UploadId>").next().map(str::to_owned);
         id.ok_or_else(|| Error::io("the store did not begin an upload").in_file(self.address(key)))
     }
@@ -286,9 +286,9 @@ impl Bucket {
         body: Vec<u8>,
     ) -> Result<String> {
         let query = vec![("partNumber", number.to_string()), ("uploadId", id.to_owned())];
-        let answer = self.with_body("PUT", key, query, Vec::new(), body)?;
-        self.check(&answer, key)?;
-        let tag = answer.header("etag").map(str::to_owned);
+        let response = self.with_body("PUT", key, query, Vec::new(), body)?;
+        self.check(&response, key)?;
+        let tag = response.header("etag").map(str::to_owned);
         tag.ok_or_else(|| Error::io("the store gave a part no tag").in_file(self.address(key)))
     }
 
@@ -301,10 +301,10 @@ impl Bucket {
         }
         body += "</CompleteMultipartUpload>";
         let query = vec![("uploadId", id.to_owned())];
-        let answer = self.with_body("POST", key, query, Vec::new(), body.into_bytes())?;
-        self.check(&answer, key)?;
+        let response = self.with_body("POST", key, query, Vec::new(), body.into_bytes())?;
+        self.check(&response, key)?;
         // S3 may report an error after it has answered with success.
-        match String::from_utf8_lossy(&answer.body).contains("<Error>") {
+        match String::from_utf8_lossy(&response.body).contains("<Error>") {
             true => Err(Error::io("the store did not complete an upload")
                 .in_file(self.address(key))
                 .advice("Try again.")),
@@ -320,8 +320,8 @@ impl Bucket {
 
     /// Removes an object. Succeeds if it does not exist.
     pub(crate) fn delete(&self, key: &str) -> Result<()> {
-        let answer = self.with_body("DELETE", key, Vec::new(), Vec::new(), Vec::new())?;
-        if answer.status == 404 { Ok(()) } else { self.check(&answer, key) }
+        let response = self.with_body("DELETE", key, Vec::new(), Vec::new(), Vec::new())?;
+        if response.status == 404 { Ok(()) } else { self.check(&response, key) }
     }
 
     /// Returns whether any key begins with `start`; `None` if the user may not list the bucket.
@@ -331,12 +331,12 @@ impl Bucket {
             ("max-keys", "1".to_owned()),
             ("prefix", start.to_owned()),
         ];
-        let answer = self.with_body("GET", "", query, Vec::new(), Vec::new())?;
-        if matches!(answer.status, 401 | 403) {
+        let response = self.with_body("GET", "", query, Vec::new(), Vec::new())?;
+        if matches!(response.status, 401 | 403) {
             return Ok(None);
         }
-        self.check(&answer, "")?;
-        let text = String::from_utf8_lossy(&answer.body);
+        self.check(&response, "")?;
+        let text = String::from_utf8_lossy(&response.body);
         Ok(Some(text.contains("<Contents>") || text.contains("<CommonPrefixes>")))
     }
 
@@ -347,9 +347,9 @@ impl Bucket {
         query: Vec<(&'static str, String)>,
         headers: Vec<(&'static str, String)>,
         body: Vec<u8>,
-    ) -> Result<Answer> {
+    ) -> Result<Response> {
         let key = key.to_owned();
-        self.request(&ObjectRequest { method, key, query, headers, body, most: MAX_ANSWER })
+        self.request(&ObjectRequest { method, key, query, headers, body, most: MAX_TEXT })
     }
 }
 
@@ -360,7 +360,7 @@ fn send(
     headers: &[(String, String)],
     body: Vec<u8>,
     most: u64,
-) -> Result<Answer> {
+) -> Result<Response> {
     let failed = |error: &dyn fmt::Display| {
         Error::io(format!("the store can't be reached: {error}")).advice(
             "Check the address, the network, and the endpoint in the environment \
@@ -375,18 +375,18 @@ fn send(
         "PUT" | "POST" => request.body(body).map(|request| AGENT.run(request)),
         _ => request.body(()).map(|request| AGENT.run(request)),
     };
-    let mut response = sent.map_err(|error| failed(&error))?.map_err(|error| failed(&error))?;
-    let (status, headers) = (response.status().as_u16(), response.headers().clone());
+    let mut reply = sent.map_err(|error| failed(&error))?.map_err(|error| failed(&error))?;
+    let (status, headers) = (reply.status().as_u16(), reply.headers().clone());
     let mut body = Vec::new();
     if method != "HEAD" {
-        let most = if (200..300).contains(&status) && most > 0 { most } else { MAX_ANSWER };
-        let read = response.body_mut().as_reader().take(most).read_to_end(&mut body);
+        let most = if (200..300).contains(&status) && most > 0 { most } else { MAX_TEXT };
+        let read = reply.body_mut().as_reader().take(most).read_to_end(&mut body);
         read.map_err(|error| {
             Error::io(format!("the connection ended after {} bytes: {error}", body.len()))
                 .advice("Try again later.")
         })?;
     }
-    Ok(Answer { status, headers, body })
+    Ok(Response { status, headers, body })
 }
 
 /// Percent-encodes a key or a part of a query as the signature requires.
@@ -546,21 +546,21 @@ impl ReadAt for BucketObject {
         let key = self.key.clone();
         let request =
             ObjectRequest { method: "GET", key, headers, most: len, ..ObjectRequest::default() };
-        let answer = self.bucket.request(&request)?;
+        let response = self.bucket.request(&request)?;
         let address = || self.bucket.address(&self.key);
-        if answer.status == 412 {
+        if response.status == 412 {
             return Err(Error::io("the object has changed since it was opened")
                 .advice("Open the checkpoint again.")
                 .in_file(address()));
         }
-        if answer.status != 416 {
-            self.bucket.check(&answer, &self.key)?;
+        if response.status != 416 {
+            self.bucket.check(&response, &self.key)?;
         }
-        if answer.status == 200 && offset > 0 {
+        if response.status == 200 && offset > 0 {
             return Err(super::failed("non-partial response", &address()).in_file(address()));
         }
-        if answer.status == 416 || answer.body.len() as u64 != len {
-            let found = if answer.status == 416 { 0 } else { answer.body.len() as u64 };
+        if response.status == 416 || response.body.len() as u64 != len {
+            let found = if response.status == 416 { 0 } else { response.body.len() as u64 };
             return Err(Error::damaged(format!(
                 "{len} bytes should be there, but the object ends at byte {}",
                 offset + found
@@ -569,10 +569,10 @@ impl ReadAt for BucketObject {
             .in_file(address())
             .advice("It is not what `__METADATA__` describes. Verify the checkpoint."));
         }
-        buffer.copy_from_slice(&answer.body);
+        buffer.copy_from_slice(&response.body);
         let mut tag = self.tag.lock().unwrap_or_else(PoisonError::into_inner);
         if tag.is_none() {
-            *tag = answer.header("etag").map(str::to_owned);
+            *tag = response.header("etag").map(str::to_owned);
         }
         Ok(())
     }
