@@ -197,13 +197,10 @@ pub(crate) struct TextTable {
 }
 
 /// The maximum width of a column, in characters.
-const MAX_WIDTH: usize = 60;
+const MAX_WIDTH: usize = SPACES.len();
 
-/// The widest gap.
-const SPACES: &str = match std::str::from_utf8(&[b' '; MAX_WIDTH]) {
-    Ok(spaces) => spaces,
-    Err(_) => "",
-};
+/// The widest gap between columns.
+const SPACES: &str = "                                                            ";
 
 impl TextTable {
     /// Sets the headings; a `>` in front aligns the column to the right.

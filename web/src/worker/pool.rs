@@ -48,11 +48,11 @@ const START_TICKS: u32 = 12;
 
 /// Processes the remaining parts of `machine` with assistants, if that is worthwhile. `sides` are
 /// the checkpoints that it reads, and `pass` describes it. `each` is called after each group of
-/// parts with the SHA-256 that assistants computed; its flag is true four times a second, when it is time to
-/// report progress.
+/// parts with the SHA-256 that assistants computed; its flag is true four times a second, when it
+/// is time to report progress.
 ///
-/// Returns early if an assistant fails, for example at damaged bytes: the caller goes on with the
-/// part that is next.
+/// Returns early if an assistant fails, for example at damaged bytes: the caller processes the
+/// parts from the next one on.
 ///
 /// # Errors
 /// If the job is stopped, or the whole pass must end.

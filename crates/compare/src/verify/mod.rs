@@ -753,19 +753,16 @@ fn keys_of(checkpoint: &Checkpoint, leaves: &[Leaf]) -> (PerTensor<String>, Vec<
 }
 
 fn problem_of_finding(finding: &statelens_checkpoint::Finding) -> Problem {
+    // The title may have the place already.
+    let place = if finding.title.contains(&finding.place) { "" } else { &finding.place };
+    let parts = [finding.title.as_str(), place, finding.detail.as_str()];
+    let parts = parts.into_iter().filter(|part| !part.is_empty());
     Problem {
         trouble: Trouble::Finding,
         key: String::new(),
         file: String::new(),
         offset: None,
-        text: {
-            // The title may have the place already.
-            let place = Some(&*finding.place).filter(|place| !finding.title.contains(*place));
-            let parts =
-                [finding.title.as_str(), place.unwrap_or_default(), finding.detail.as_str()];
-            let parts = parts.into_iter().filter(|part| !part.is_empty());
-            parts.collect::<Vec<_>>().join(": ")
-        },
+        text: parts.collect::<Vec<_>>().join(": "),
         expected: String::new(),
         found: String::new(),
     }

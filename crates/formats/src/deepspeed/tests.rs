@@ -130,7 +130,7 @@ fn ranks_of_different_runs_are_named() {
     assert!(text.contains("rank_1_mp_rank_00_optim_states.pt of 2"), "{text}");
 }
 
-/// Two ranks have parts of the same length, so only what the files say about them tells them apart.
+/// Swaps the files of two ranks whose parts have the same length: only `param_slice_mappings` differs.
 #[test]
 fn file_of_another_rank_is_named() {
     let folder = folder("deepspeed/z2_bf16_w3_groups", |_| true);

@@ -32,9 +32,7 @@ impl UnreadFiles {
             let name = files.name(*id);
             let finding = unreadable_parts::finding(format!("{name} can't be read"), error);
             // The title and the place already have the name.
-            let start = format!("{name}: ");
-            let detail = finding.detail.strip_prefix(&start).map(str::to_owned);
-            let detail = detail.unwrap_or_else(|| finding.detail.clone());
+            let detail = finding.detail.trim_start_matches(&format!("{name}: ")).to_owned();
             finding.detail(detail).kind(FindingKind::WrongFile).place(name)
         })
     }
