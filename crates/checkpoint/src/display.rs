@@ -25,6 +25,11 @@ pub fn counted(number: u64, noun: &str) -> String {
     format!("{} {noun}{end}", grouped(number))
 }
 
+/// Names the place of a flat key in a text: the key, or `the root` for the empty one.
+pub fn place_text(key: &str) -> &str {
+    if key.is_empty() { "the root" } else { key }
+}
+
 /// Formats the first of some names, and how many more there are: `a, b and 1,234 more`.
 pub fn listed<Name: AsRef<str>>(names: &[Name], most: usize) -> String {
     let few: Vec<&str> = names.iter().take(most).map(AsRef::as_ref).collect();

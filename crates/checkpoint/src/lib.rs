@@ -59,7 +59,7 @@ pub use cache::{BLOCK, Structure};
 pub use checkpoint::{Builder, Checkpoint, NOT_COMPARED, Replica, STORED_TYPE, has_enum};
 pub use codec::{hex, natural_order, percent_decode, percent_encode};
 pub use display::{
-    capitalised, counted, grouped, has_word, listed, shape_text, size_short, size_text,
+    capitalised, counted, grouped, has_word, listed, place_text, shape_text, size_short, size_text,
 };
 pub use dtype::{Block, DType, Field, NumpyType};
 pub use error::{Error, ErrorKind, Result};

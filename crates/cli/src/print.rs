@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use anstyle::{AnsiColor, Style};
 use serde::Serialize;
 pub(crate) use statelens::parts::checkpoint::{counted, grouped, size_text};
-use statelens::parts::checkpoint::{listed, try_alloc, visible};
+use statelens::parts::checkpoint::{listed, place_text, try_alloc, visible};
 use statelens::parts::describe::grade_word;
 use statelens::parts::values::report_json;
 use statelens::{Error, Grade};
@@ -140,8 +140,11 @@ pub(crate) fn captured<T>(work: impl FnOnce() -> T) -> (T, String, Vec<String>) 
 
 /// Lists the first few keys, in backticks.
 pub(crate) fn keys_text(keys: &[String]) -> String {
-    let keys: Vec<String> = keys.iter().map(|key| format!("`{key}`")).collect();
-    listed(&keys, 3)
+    let text = |key: &String| match key.is_empty() {
+        true => place_text(key).to_owned(),
+        false => format!("`{key}`"),
+    };
+    listed(&keys.iter().map(text).collect::<Vec<_>>(), 3)
 }
 
 /// Returns the word of a grade, padded to `width` characters. It is coloured unless standard output

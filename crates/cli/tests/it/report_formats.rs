@@ -500,6 +500,10 @@ fn compares_python_attributes_and_lists_their_loss() {
             assert!(printed.contains(told), "{target}: {printed}");
         }
     }
+    // A state dict by itself has them at its root, whose key is empty.
+    let plain = text(&fixture("torch/zip_module_state_dict.pt"));
+    let printed = convert(&plain, &folder.file("plain.safetensors"), &[]).ok();
+    assert!(printed.contains("changed      the root: Python attributes of dicts"), "{printed}");
     let bundle = folder.file("bundle");
     let printed = convert(&one, &bundle, &["--to", "tensorflow"]).ok();
     assert!(

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use statelens_checkpoint::{Layout, LossCode, Plan, Result, Size, listed};
+use statelens_checkpoint::{Layout, LossCode, Plan, Result, Size, listed, place_text};
 use statelens_convert::{Share, composable, narrows, shares};
 
 use crate::convert::message::{ConvertOptions, Loss, LossId, PlanSummary, Preview};
@@ -226,7 +226,7 @@ fn loss_text(loss: &statelens_checkpoint::Loss, id: LossId) -> Loss {
     };
     let why = format!(
         "{} {}",
-        listed(&loss.keys, MAX_NAMED),
+        listed(&places(loss), MAX_NAMED),
         if loss.why.is_empty() { String::new() } else { text::sentence(&text::advice(&loss.why)) }
     );
     Loss {
@@ -239,10 +239,15 @@ fn loss_text(loss: &statelens_checkpoint::Loss, id: LossId) -> Loss {
     }
 }
 
+/// Returns the keys of a loss as the page shows them.
+fn places(loss: &statelens_checkpoint::Loss) -> Vec<&str> {
+    loss.keys.iter().map(|key| place_text(key)).collect()
+}
+
 fn note(loss: &statelens_checkpoint::Loss) -> String {
     match loss.keys.len() {
         0 => loss.what.clone(),
-        1..=2 => format!("{}: {}", loss.keys.join(", "), loss.what),
+        1..=2 => format!("{}: {}", places(loss).join(", "), loss.what),
         len => format!("{len} keys: {}", loss.what),
     }
 }
@@ -250,6 +255,17 @@ fn note(loss: &statelens_checkpoint::Loss) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn losses_at_the_root_say_so() {
+        let of = |key: &str| LossCode::Attributes.harmless("left out", "").of(vec![key.to_owned()]);
+        assert_eq!(note(&of("")), "the root: left out");
+        assert_eq!(
+            lost(&[LossCode::Sparse.lost("left out", "").of(vec![String::new()])])[0].reason,
+            "the root"
+        );
+        assert_eq!(note(&of("a.b")), "a.b: left out");
+    }
 
     #[test]
     fn losses_of_the_same_title_are_acknowledged_one_by_one() {
