@@ -7,7 +7,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { choosing, command, inWorker, launch, withPage } from "./harness.mjs";
-import { denseCheckpoint } from "./make.mjs";
+import { denseCheckpoint, sparseCheckpoint } from "./make.mjs";
 
 let browser;
 let folder;
@@ -128,6 +128,27 @@ test("a comparison is that of the command", async () => {
     }
     assert.deepEqual(JSON.parse(json), JSON.parse(expected));
     await haveProcessed(page);
+  });
+});
+
+test("progress is shown before the first large tensor is read", async () => {
+  const large = join(folder, "large.pt");
+  sparseCheckpoint(large, 4, 250_000_000);
+  await withPage(browser, async (page) => {
+    await collectReplies(page);
+    await page.setInputFiles("#choose-files", large);
+    await page.waitForSelector("#work .row");
+    await page.keyboard.press("v");
+    await page.click("#verify-begin");
+    const shown = await page.waitForFunction(() => {
+      const percent = Number(document.querySelector("#verify-run [role=progressbar]")?.ariaValueNow);
+      return percent > 0 && { percent, replies: globalThis.replies };
+    });
+    const { percent, replies } = await shown.jsonValue();
+    assert.ok(percent < 25, `${percent} %`);
+    assert.equal(replies.includes("Parts"), false, replies.join(" "));
+    await page.click("#cancel");
+    await page.waitForSelector("#verify-form");
   });
 });
 

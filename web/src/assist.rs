@@ -9,7 +9,7 @@ use serde_bytes::ByteBuf;
 use statelens_checkpoint::{Error, Result, TensorId};
 use statelens_compare::diff::Comparison;
 use statelens_compare::verify::Verification;
-use statelens_tensor::InOrder;
+use statelens_tensor::{InOrder, Machine as _};
 use statelens_values::weights::Survey;
 use wasm_bindgen::prelude::*;
 use web_sys::{File, MessageEvent};
@@ -103,18 +103,21 @@ impl Assistant {
     /// Processes parts; `None` if the result of one can't be sent.
     async fn process(&self, parts: Range<usize>) -> Option<FromAssistant> {
         let from = parts.start as u32;
+        let progress = |bytes| post(&FromAssistant::Progress { from, bytes });
         let sources: Vec<_> = self.sides.iter().map(|side| &side.sources).collect();
         let mut driver = Driver::new(&sources, &self.job);
         let mut native = None;
         let found = match &self.pass {
-            Pass::Scan(survey) => results(survey, parts, &mut driver, &mut native, |_| None).await,
+            Pass::Scan(survey) => {
+                results(survey, parts, &mut driver, progress, &mut native, |_| None).await
+            }
             Pass::Verify(verification) => {
                 native = NativeHashes::new();
                 let hashed = |part| verification.work().hashed_outside(part);
-                results(verification, parts, &mut driver, &mut native, hashed).await
+                results(verification, parts, &mut driver, progress, &mut native, hashed).await
             }
             Pass::Compare(comparison) => {
-                results(comparison, parts, &mut driver, &mut native, |_| None).await
+                results(comparison, parts, &mut driver, progress, &mut native, |_| None).await
             }
         };
         driver.close().await;
@@ -130,16 +133,18 @@ impl Assistant {
 /// The packed results of parts, and hashes that the browser has computed.
 type Results = (Vec<ByteBuf>, Vec<(TensorId, String)>);
 
-/// Processes parts. `native` computes the SHA-256 of the tensors that `hashed` returns for a part.
+/// Processes parts. `progress` is called four times a second with the number of bytes processed.
+/// `native` computes the SHA-256 of the tensors that `hashed` returns for a part.
 async fn results<W: SharedWork>(
     machine: &InOrder<W>,
     parts: Range<usize>,
     driver: &mut Driver<'_>,
+    progress: impl Fn(u64),
     native: &mut Option<NativeHashes>,
     hashed: impl Fn(usize) -> Option<(TensorId, u64)>,
 ) -> Option<Results> {
     let work = machine.work();
-    let (mut found, mut hashes) = (Vec::new(), Vec::new());
+    let (mut found, mut hashes, mut done) = (Vec::new(), Vec::new(), 0_u64);
     for part in parts {
         let mut begun = work.begin(part).ok()?;
         if let Some(machine) = &mut begun {
@@ -151,10 +156,16 @@ async fn results<W: SharedWork>(
                 hashes.extend(native.settle(MAX_WAITING).await?);
                 Ok(())
             };
-            let each = async |_: &mut W::Part, _: bool| Ok(());
+            let each = async |machine: &mut W::Part, is_due: bool| {
+                if is_due {
+                    progress(done.saturating_add(machine.progress().0.min(work.size(part))));
+                }
+                Ok(())
+            };
             driver.drive_tapped(machine, tap, each).await.ok()?;
         }
         found.push(ByteBuf::from(W::pack(work.end(part, begun, Ok(())))?));
+        done = done.saturating_add(work.size(part));
     }
     Some((found, hashes))
 }

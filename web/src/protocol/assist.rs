@@ -50,6 +50,8 @@ pub enum AssistedPass {
 pub enum FromAssistant {
     /// The program is loaded.
     Loaded,
+    /// The number of bytes processed of the requested parts that begin with `from`.
+    Progress { from: u32, bytes: u64 },
     /// The results of the requested parts that begin with `from`, and the SHA-256 of tensors by their
     /// ids.
     Parts { from: u32, found: Vec<ByteBuf>, hashes: Vec<(u32, String)> },

@@ -166,10 +166,10 @@ pub(crate) async fn scan(
     let mut updates =
         ScanUpdates { job, open, progress: &progress, of: &of, fresh, before: (0, 0) };
     updates.post_reply(survey.progress());
-    let mut ended = pool::share(&mut survey, &[open], pass, job, |survey: &mut Survey, _, time| {
+    let mut ended = pool::share(&mut survey, &[open], pass, job, |survey: &mut Survey, _, due| {
         updates.record(found, survey.take());
-        if time {
-            updates.post_reply(survey.progress());
+        if let Some(progress) = due {
+            updates.post_reply(progress);
         }
     })
     .await;

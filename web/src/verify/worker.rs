@@ -94,13 +94,13 @@ async fn verify(
     // Hashes of copies can't be compared between workers.
     if checkpoint.replicas.is_empty() {
         let pass = AssistedPass::Verify;
-        let each = |verification: &mut Verification, hashes: Vec<_>, time| {
+        let each = |verification: &mut Verification, hashes: Vec<_>, due| {
             for (tensor, hash) in hashes {
                 verification.add_hash(tensor, hash);
             }
             keep(verification);
-            if time {
-                task.progress(verification.progress());
+            if let Some(progress) = due {
+                task.progress(progress);
             }
         };
         pool::share(&mut verification, &[open], pass, &task.job, each).await?;

@@ -14,7 +14,7 @@ use gloo_timers::callback::Interval;
 use js_sys::Array;
 use serde_bytes::ByteBuf;
 use statelens_checkpoint::{Result, TensorId};
-use statelens_tensor::InOrder;
+use statelens_tensor::{InOrder, Machine as _};
 use wasm_bindgen::prelude::*;
 use web_sys::{Event, MessageEvent, Worker, WorkerOptions};
 
@@ -48,8 +48,8 @@ const START_TICKS: u32 = 12;
 
 /// Processes the remaining parts of `machine` with assistants, if that is worthwhile. `sides` are
 /// the checkpoints that it reads, and `pass` describes it. `each` is called after each group of
-/// parts with the SHA-256 that assistants computed; its flag is true four times a second, when it
-/// is time to report progress.
+/// parts with the SHA-256 that assistants computed. Four times a second it gets the progress to
+/// report: the bytes processed, also of parts that are not complete, and the total.
 ///
 /// Returns early if an assistant fails, for example at damaged bytes: the caller processes the
 /// parts from the next one on.
@@ -61,7 +61,7 @@ pub(crate) async fn share<M, W>(
     sides: &[&OpenCheckpoint],
     pass: AssistedPass,
     job: &Job,
-    mut each: impl FnMut(&mut M, Vec<(TensorId, String)>, bool),
+    mut each: impl FnMut(&mut M, Vec<(TensorId, String)>, Option<(u64, u64)>),
 ) -> Result<()>
 where
     M: DerefMut<Target = InOrder<W>>,
@@ -80,6 +80,8 @@ where
     }
     // The results of groups that wait for an earlier one, by the index of their first part.
     let mut early = BTreeMap::new();
+    // The bytes processed of groups that are not combined, by the same index.
+    let mut processed = BTreeMap::new();
     let (mut ticks, mut report) = (0, ReportTimer::new());
     while machine.next() < machine.work().parts() {
         let reply = pool.reply().await;
@@ -99,7 +101,17 @@ where
                 continue;
             }
             Reply::From(_, FromAssistant::Failed) => return Ok(()),
+            Reply::From(_, FromAssistant::Progress { from, bytes }) => {
+                processed.insert(from as usize, bytes);
+                if report.is_due() {
+                    each(machine, Vec::new(), Some(progress(machine, &processed)));
+                }
+                continue;
+            }
             Reply::From(at, FromAssistant::Parts { from, found, hashes }) => {
+                let parts = (from as usize..).take(found.len());
+                let bytes = parts.map(|part| machine.work().size(part));
+                processed.insert(from as usize, bytes.fold(0, u64::saturating_add));
                 early.insert(from as usize, (found, hashes));
                 pool.end(at);
                 pool.feed(at, &mut groups);
@@ -110,10 +122,19 @@ where
                 return Ok(());
             }
             let hashes = hashes.into_iter().map(|(id, hash)| (TensorId(id), hash)).collect();
-            each(machine, hashes, report.is_due());
+            processed = processed.split_off(&machine.next());
+            let due = report.is_due().then(|| progress(machine, &processed));
+            each(machine, hashes, due);
         }
     }
     Ok(())
+}
+
+/// Returns the bytes processed and the total. `processed` has the bytes of parts whose results are
+/// not in `machine`.
+fn progress<W: SharedWork>(machine: &InOrder<W>, processed: &BTreeMap<usize, u64>) -> (u64, u64) {
+    let (done, total) = machine.progress();
+    (processed.values().fold(done, |sum, bytes| sum.saturating_add(*bytes)), total)
 }
 
 /// Adds the results of parts to those of the parts before. Returns false if one is not readable.

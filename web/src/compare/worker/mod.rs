@@ -246,8 +246,8 @@ impl CompareUpdates {
         }
     }
 
-    /// Posts the progress and everything that was not sent yet.
-    fn post(&mut self, task: &Task, of: &Comparison) {
+    /// Posts `progress` in bytes, and everything that was not sent yet.
+    fn post(&mut self, task: &Task, of: &Comparison, progress: (u64, u64)) {
         let settled = of.settled(self.reply.1).map(|leaf| self.row(leaf)).collect();
         self.reply.1 = of.compared();
         let all = &of.so_far().changes;
@@ -261,7 +261,7 @@ impl CompareUpdates {
         let found = self.new_differences(of);
         let update = ComparisonUpdate { settled, found, measured, ..Default::default() };
         task.post_partial(update);
-        task.progress(of.progress());
+        task.progress(progress);
     }
 }
 
@@ -276,9 +276,9 @@ async fn run(
     let (sides, job) = ([&task.open, right], &task.job);
     let mut ended = match pass {
         Some(pass) => {
-            let each = |comparison: &mut Comparison, _, time| {
-                if time {
-                    updates.post(task, comparison);
+            let each = |comparison: &mut Comparison, _, due| {
+                if let Some(progress) = due {
+                    updates.post(task, comparison, progress);
                 }
             };
             pool::share(&mut comparison, &sides, pass, job, each).await
@@ -291,12 +291,12 @@ async fn run(
     if ended.is_ok() {
         ended = drive(&mut comparison, &sources, &task.job, |comparison, time| {
             if time {
-                updates.post(task, comparison);
+                updates.post(task, comparison, comparison.progress());
             }
         })
         .await;
     }
-    updates.post(task, &comparison);
+    updates.post(task, &comparison, comparison.progress());
     ended?;
     let report = comparison.into_report();
     let (millis, close, nans) = (task.millis(), report.close, report.nan);
