@@ -13,6 +13,22 @@ pub trait Workers: Debug + Send + Sync {
 
     /// Calls `part` with each number below `parts`, in any order, and returns when all calls have.
     fn each(&self, parts: usize, part: &(dyn Fn(usize) + Sync));
+
+    /// Calls `make` with each number below `count`, a few ahead of `take`, which is called with each
+    /// in order on this thread. Fails if `take` does, or if the job is cancelled.
+    fn in_order(
+        &self,
+        count: usize,
+        progress: &mut dyn Progress,
+        make: &(dyn Fn(usize) + Sync),
+        take: &mut dyn FnMut(usize) -> Result<()>,
+    ) -> Result<()> {
+        (0..count).try_for_each(|at| {
+            progress.check(0, 0)?;
+            make(at);
+            take(at)
+        })
+    }
 }
 
 /// The thread of the caller.
@@ -29,12 +45,9 @@ impl Workers for OneThread {
     }
 }
 
-/// The number of results per thread that are made before they are used.
-const AHEAD: usize = 2;
-
-/// Calls `make` with each number below `count` on all threads, and `then` with the results in order.
-/// Holds few results at a time. Fails with the first error in that order; a cancelled job ends
-/// between calls.
+/// Calls `make` with each number below `count` on all threads, and `then` with the results in order,
+/// on this thread, while later ones are made. Holds few results at a time. Fails with the first error
+/// in that order; a cancelled job ends between calls.
 pub fn in_order<T: Send>(
     workers: &dyn Workers,
     count: usize,
@@ -42,29 +55,23 @@ pub fn in_order<T: Send>(
     make: impl Fn(usize, &mut dyn Progress) -> Result<T> + Sync,
     mut then: impl FnMut(usize, T) -> Result<()>,
 ) -> Result<()> {
-    let threads = workers.count();
-    if threads < 2 || count < 2 {
+    if workers.count() < 2 || count < 2 {
         return (0..count).try_for_each(|at| then(at, make(at, progress)?));
     }
-    let mut start = 0;
-    while start < count {
-        progress.check(0, 0)?;
-        let run = (count - start).min(threads * AHEAD);
-        let made: Vec<Mutex<Option<Result<T>>>> = (0..run).map(|_| Mutex::new(None)).collect();
-        workers.each(run, &|at| {
-            let result = make(start + at, &mut Unwatched);
-            if let Some(slot) = made.get(at) {
-                *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
-            }
-        });
-        for (at, slot) in made.into_iter().enumerate() {
-            if let Some(result) = slot.into_inner().unwrap_or_else(PoisonError::into_inner) {
-                then(start + at, result?)?;
-            }
+    let made: Vec<Mutex<Option<Result<T>>>> = (0..count).map(|_| Mutex::new(None)).collect();
+    let slot =
+        |at: usize| made.get(at).map(|slot| slot.lock().unwrap_or_else(PoisonError::into_inner));
+    let make = |at: usize| {
+        let result = make(at, &mut Unwatched);
+        if let Some(mut slot) = slot(at) {
+            *slot = Some(result);
         }
-        start += run;
-    }
-    Ok(())
+    };
+    let mut take = |at: usize| match slot(at).and_then(|mut slot| slot.take()) {
+        Some(result) => then(at, result?),
+        None => Ok(()),
+    };
+    workers.in_order(count, progress, &make, &mut take)
 }
 
 #[cfg(test)]
@@ -73,23 +80,21 @@ mod tests {
     use crate::Error;
 
     #[derive(Debug)]
-    struct Threads;
+    struct Two;
 
-    impl Workers for Threads {
+    impl Workers for Two {
         fn count(&self) -> usize {
-            3
+            2
         }
 
         fn each(&self, parts: usize, part: &(dyn Fn(usize) + Sync)) {
-            std::thread::scope(|scope| {
-                (0..parts).rev().for_each(|at| drop(scope.spawn(move || part(at))));
-            });
+            (0..parts).for_each(part);
         }
     }
 
     #[test]
     fn results_come_in_order_up_to_the_first_error() {
-        for workers in [&OneThread as &dyn Workers, &Threads] {
+        for workers in [&OneThread as &dyn Workers, &Two] {
             for (fails, wanted) in [(99, 20), (13, 13)] {
                 let mut seen = Vec::new();
                 let make = |at: usize, _: &mut dyn Progress| match at >= fails {

@@ -241,6 +241,27 @@ impl TextTable {
         Ok(())
     }
 
+    /// Adds the rows of another table with the same headings.
+    pub(crate) fn followed_by(mut self, other: Self) -> Self {
+        self.lack = self.lack.or(other.lack);
+        let heads = other.ends.get(..self.right.len()).and_then(<[_]>::last).copied().unwrap_or(0);
+        let (rows, start) = (other.text.get(heads..).unwrap_or_default(), self.text.len());
+        let ends = other.ends.get(self.right.len()..).unwrap_or_default();
+        let room = try_alloc::make_room_in_text(&mut self.text, rows.len())
+            .and_then(|()| try_alloc::make_room(&mut self.ends, ends.len() as u64));
+        match room {
+            Ok(()) => {
+                self.text.push_str(rows);
+                self.ends.extend(ends.iter().map(|end| end - heads + start));
+            }
+            Err(lack) => self.lack = Some(lack),
+        }
+        for (width, other) in self.widths.iter_mut().zip(other.widths) {
+            *width = (*width).max(other);
+        }
+        self
+    }
+
     /// Returns the width of a column.
     pub(crate) fn width(&self, column: usize) -> usize {
         self.widths.get(column).copied().unwrap_or(0)
@@ -297,5 +318,26 @@ mod tests {
         });
         assert!(printed);
         assert_eq!(text, "key  bytes  value\na        1\n\u{e9}    1,000  x\n");
+    }
+
+    #[test]
+    fn tables_with_the_same_headings_are_joined() {
+        let table = |rows: &[[&str; 2]]| {
+            let mut table = TextTable::new(&["key", ">bytes"]);
+            rows.iter().for_each(|row| table.row(row));
+            table
+        };
+        let printed = |table: TextTable| {
+            let print = || {
+                let mut printer = Printer::new();
+                table.print(&mut printer).and_then(|()| printer.finish()).is_ok()
+            };
+            let (is_printed, text, _) = captured(print);
+            assert!(is_printed);
+            text
+        };
+        let (one, other) = ([["a", "1"], ["long", "20"]], [["b", "1,000"], ["\u{e9}", ""]]);
+        let joined = table(&one).followed_by(table(&other)).followed_by(table(&[]));
+        assert_eq!(printed(joined), printed(table(&[one, other].concat())));
     }
 }

@@ -1,12 +1,12 @@
 //! Threads: one per core, for opening the files of a set and for searching a large file; and more for
 //! requests to a server.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, Builder};
 
-use statelens_checkpoint::Workers;
+use statelens_checkpoint::{OneThread, Progress, Result, Workers};
 
-use crate::parallel::cores;
+use crate::parallel::{self, cores};
 
 /// A thread per core.
 #[derive(Debug, Clone, Copy, Default)]
@@ -19,6 +19,16 @@ impl Workers for AllCores {
 
     fn each(&self, parts: usize, part: &(dyn Fn(usize) + Sync)) {
         on_threads(self.count(), parts, part);
+    }
+
+    fn in_order(
+        &self,
+        count: usize,
+        progress: &mut dyn Progress,
+        make: &(dyn Fn(usize) + Sync),
+        take: &mut dyn FnMut(usize) -> Result<()>,
+    ) -> Result<()> {
+        in_order(self.count(), count, progress, make, take)
     }
 }
 
@@ -35,6 +45,16 @@ impl Workers for Requests {
 
     fn each(&self, parts: usize, part: &(dyn Fn(usize) + Sync)) {
         on_threads(self.count(), parts, part);
+    }
+
+    fn in_order(
+        &self,
+        count: usize,
+        progress: &mut dyn Progress,
+        make: &(dyn Fn(usize) + Sync),
+        take: &mut dyn FnMut(usize) -> Result<()>,
+    ) -> Result<()> {
+        in_order(self.count(), count, progress, make, take)
     }
 }
 
@@ -59,11 +79,96 @@ fn on_threads(threads: usize, parts: usize, part: &(dyn Fn(usize) + Sync)) {
     });
 }
 
+/// The size of a file that is opened, as parts of a job are counted: files are not grouped.
+const FILE: u64 = 1 << 20;
+
+fn in_order(
+    threads: usize,
+    count: usize,
+    progress: &mut dyn Progress,
+    make: &(dyn Fn(usize) + Sync),
+    take: &mut dyn FnMut(usize) -> Result<()>,
+) -> Result<()> {
+    let has_begun = AtomicBool::new(false);
+    let made = |at, _: &mut _, _: &mut dyn Progress| {
+        has_begun.store(true, Ordering::Relaxed);
+        make(at);
+        at
+    };
+    let mut watch = Cancelling(progress);
+    let ended = parallel::in_order(0..count, threads, |_| FILE, made, &mut watch, &mut *take);
+    match ended {
+        // The system refuses a thread.
+        Err(_) if !has_begun.load(Ordering::Relaxed) => {
+            OneThread.in_order(count, progress, make, take)
+        }
+        ended => ended,
+    }
+}
+
+/// Asks whether to continue, without a number: files are not bytes.
+struct Cancelling<'a>(&'a mut dyn Progress);
+
+impl Progress for Cancelling<'_> {
+    fn report(&mut self, _done: u64, _total: u64) -> bool {
+        self.0.report(0, 0)
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
     use std::sync::atomic::AtomicU64;
+    use std::time::Duration;
+
+    use statelens_checkpoint::{Error, Unwatched, in_order};
 
     use super::*;
+
+    #[test]
+    fn results_come_in_order_up_to_the_first_error() {
+        for (fails, wanted) in [(99, 40), (13, 13)] {
+            let mut seen = Vec::new();
+            let make = |at: usize, _: &mut dyn Progress| {
+                // Later results are ready first.
+                std::thread::sleep(Duration::from_micros(if at.is_multiple_of(3) {
+                    2_000
+                } else {
+                    0
+                }));
+                match at >= fails {
+                    true => Err(Error::damaged(format!("at {at}"))),
+                    false => Ok(at * 2),
+                }
+            };
+            let then = |at: usize, made: usize| {
+                seen.push((at, made));
+                Ok(())
+            };
+            let ended = in_order(&AllCores, 40, &mut Unwatched, make, then);
+            let text = ended.err().map_or(String::new(), |error| error.to_string());
+            assert_eq!(text.contains("at 13"), fails == 13, "{text}");
+            assert_eq!(seen, (0..wanted).map(|at| (at, at * 2)).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn results_are_used_while_others_are_made() {
+        let (log, waits) = (Mutex::new(Vec::new()), Duration::from_millis(5));
+        let make = |at: usize, _: &mut dyn Progress| {
+            std::thread::sleep(waits);
+            log.lock().unwrap().push(("made", at));
+            Ok(())
+        };
+        let then = |at: usize, ()| {
+            log.lock().unwrap().push(("used", at));
+            Ok(())
+        };
+        in_order(&AllCores, cores() * 16, &mut Unwatched, make, then).unwrap();
+        let log = log.into_inner().unwrap();
+        let used = log.iter().position(|entry| *entry == ("used", 0)).unwrap();
+        assert!(used <= cores() * 8, "{used} were made before the first was used");
+    }
 
     #[test]
     fn runs_every_part_once() {

@@ -6,6 +6,7 @@ mod tree;
 use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::collections::HashSet;
+use std::sync::OnceLock;
 
 use statelens::parts::checkpoint::{
     Checkpoint, Leaf, known_key, natural_order, numel, order, shape_text,
@@ -175,13 +176,37 @@ fn print(
 
 const ROWS: usize = 50_000;
 
+/// The number of rows that a thread makes at least.
+const MIN_ROWS: usize = 1_000;
+
+/// Returns the table of some leaves, which all threads make.
 fn table(checkpoint: &Checkpoint, leaves: &[Leaf], with_pieces: bool) -> TextTable {
     // Adds a column with the shorter name that users know a variable by, if any key has one.
     let shorter = leaves.iter().any(|leaf| short_of(&leaf.flat.to_lossy()).is_some());
     let columns = ["key", "short", "kind", "dtype", "shape", ">bytes", "value"];
     let columns: Vec<&str> =
         columns.into_iter().filter(|column| shorter || *column != "short").collect();
-    let mut table = TextTable::new(&columns);
+    let workers = checkpoint.files.workers();
+    let each = leaves.len().div_ceil(workers.count()).max(MIN_ROWS);
+    let parts: Vec<&[Leaf]> = leaves.chunks(each).collect();
+    let tables: Vec<OnceLock<TextTable>> = parts.iter().map(|_| OnceLock::new()).collect();
+    workers.each(parts.len(), &|at| {
+        let mut table = TextTable::new(&columns);
+        add_rows(checkpoint, parts[at], shorter, with_pieces, &mut table);
+        // No other thread makes this part.
+        let _ = tables[at].set(table);
+    });
+    let tables = tables.into_iter().filter_map(OnceLock::into_inner);
+    tables.reduce(TextTable::followed_by).unwrap_or_else(|| TextTable::new(&columns))
+}
+
+fn add_rows(
+    checkpoint: &Checkpoint,
+    leaves: &[Leaf],
+    shorter: bool,
+    with_pieces: bool,
+    table: &mut TextTable,
+) {
     for leaf in leaves {
         // The full key, as in JSON output and in conversions.
         let key = leaf.flat.to_lossy();
@@ -219,7 +244,6 @@ fn table(checkpoint: &Checkpoint, leaves: &[Leaf], with_pieces: bool) -> TextTab
             table.row(row);
         }
     }
-    table
 }
 
 /// Returns the names of a record's fields or of an enum's values; empty for other dtypes.

@@ -9,8 +9,8 @@ mod dtypes;
 mod fields;
 
 use std::borrow::Cow;
-use std::collections::HashMap;
 
+use foldhash::HashMap;
 use statelens_checkpoint::order;
 
 use self::dtypes::DTypeFacts;

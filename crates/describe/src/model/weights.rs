@@ -2,8 +2,8 @@
 //! packed tensors in their unpacked shapes.
 
 use std::borrow::Cow;
-use std::collections::{HashMap, HashSet};
 
+use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
 use statelens_checkpoint::FileId;
 use statelens_values::weights::is_moment;
 
@@ -70,7 +70,12 @@ pub(super) fn unpacked<'a>(
     // Mostly the tensors are in the order of their keys, and no two have the same place.
     let mut places = keys.iter().filter_map(|(leaf, _)| leaf.place);
     let mut last = places.next();
-    let apart = places.all(|place| last.replace(place) < Some(place));
+    let in_order = places.all(|place| last.replace(place) < Some(place));
+    let apart = in_order || {
+        let mut places = keys.iter().filter_map(|(leaf, _)| leaf.place);
+        let mut seen = HashSet::with_capacity(keys.len());
+        places.all(|place| seen.insert(place))
+    };
     let mut owners: HashMap<(FileId, u64, u64), &str> = HashMap::new();
     let mut linked: HashMap<&str, &str> = HashMap::new();
     let mut all = Vec::with_capacity(keys.len());

@@ -1,22 +1,28 @@
 //! Joins several checkpoints into one by merging their top-level dicts.
 
+use foldhash::fast::RandomState;
 use foldhash::{HashMap, HashMapExt};
+use indexmap::IndexMap;
 use statelens_checkpoint::{
     Builder, Checkpoint, DType, Dict, DictClass, DictKey, Error, FileSet, Finding, FormatInfo,
-    Grade, Layout, Limits, NumpyType, Result, Tensor, Text, Value, ValueId, order,
+    Grade, Layout, Limits, NumpyType, Result, Tensor, Text, Value, ValueId,
 };
+
+/// The keys in the index of a set in their order, each with the place of its file among the files.
+pub(super) type ListedKeys = IndexMap<Text, u32, RandomState>;
 
 /// Joins checkpoints whose files are in one set, with the same file IDs.
 pub(super) struct Join<'a> {
     builder: Builder,
     class: DictClass,
     format: Option<FormatInfo>,
-    entries: Vec<JoinedEntry>,
-    /// The places of keys in the index of the set, if it has one.
-    places: Option<&'a HashMap<Text, u32>>,
-    /// The entry of the key at each place of the index, or [`NONE`].
-    placed: Vec<u32>,
+    /// The keys in the index of the set, if it has one.
+    listed: Option<&'a ListedKeys>,
+    /// The entry of the key at each place of the index.
+    placed: Vec<Option<JoinedEntry>>,
     /// The entries whose keys are not in the index.
+    others: Vec<JoinedEntry>,
+    /// The places of keys in `others`.
     by_key: HashMap<Text, u32>,
     raw: Vec<(Text, Text)>,
     /// Python attributes of the first dict that has any.
@@ -33,17 +39,28 @@ pub(super) struct Join<'a> {
 struct JoinedEntry {
     key: DictKey,
     id: ValueId,
-    part: usize,
-    /// The place of its key in the index, or [`NONE`].
-    place: u32,
+    /// The place of its file in `names`; [`NOWHERE`] if its file is missing.
+    part: u32,
 }
 
-/// No entry, no place.
+const NOWHERE: u32 = u32::MAX;
+
+/// Returns the places in an index of the keys of a shard's dict, in its order.
+pub(super) fn places_of(shard: &Checkpoint, listed: &ListedKeys) -> Vec<u32> {
+    let Value::Dict(Dict { entries, .. }) = shard.value(shard.root()) else { return Vec::new() };
+    let place = |key: &DictKey| match key {
+        DictKey::Str(text) => listed.get_index_of(text),
+        key => listed.get_index_of(&Text::from(key.to_string())),
+    };
+    entries.iter().map(|(key, _)| place(key).map_or(NONE, |place| place as u32)).collect()
+}
+
+/// The place of a key that is not in the index.
 const NONE: u32 = u32::MAX;
 
 impl<'a> Join<'a> {
-    /// Creates it for a set with an index that has keys at these places, or without an index.
-    pub(super) fn new(limits: &Limits, places: Option<&'a HashMap<Text, u32>>) -> Self {
+    /// Creates it for a set with these keys in its index, or without an index.
+    pub(super) fn new(limits: &Limits, listed: Option<&'a ListedKeys>) -> Self {
         let unknown = NumpyType {
             name: "unknown".into(),
             code: "V0".into(),
@@ -57,9 +74,9 @@ impl<'a> Join<'a> {
             builder: Builder::new(limits),
             class: DictClass::default(),
             format: None,
-            entries: Vec::new(),
-            places,
-            placed: vec![NONE; places.map_or(0, HashMap::len)],
+            listed,
+            placed: listed.into_iter().flatten().map(|_| None).collect(),
+            others: Vec::new(),
             by_key: HashMap::new(),
             raw: Vec::new(),
             attributes: None,
@@ -73,12 +90,14 @@ impl<'a> Join<'a> {
         self.names.is_empty()
     }
 
-    /// Adds the dict of the file `name`. If a key has two values, keeps the one in the file that
-    /// `owner` names for its place in the index, else the earlier one.
+    /// Adds the dict of the file `name`. `places` are those of its keys in the index; it may be
+    /// shorter. If a key has two values, keeps the one in the file that `owner` names for its place in
+    /// the index, else the earlier one.
     pub(super) fn add<'o>(
         &mut self,
         name: &str,
         part: Checkpoint,
+        places: Vec<u32>,
         owner: impl Fn(u32) -> Option<&'o str>,
     ) -> Result<()> {
         if !matches!(part.value(part.root()), Value::Dict(_)) {
@@ -109,58 +128,69 @@ impl<'a> Join<'a> {
         else {
             return Ok(());
         };
-        let index = self.names.len();
+        let number = self.names.len() as u32;
         self.names.push(name.to_owned());
-        if index == 0 {
+        if number == 0 {
             self.class = class;
         }
         let is_repeated =
             |key: &DictKey| is_gguf && matches!(key, DictKey::Str(text) if *text == "metadata");
+        let mut places = places.into_iter();
         for (key, id) in entries {
+            let place = places.next().unwrap_or(NONE);
             // The first part of a GGUF has the metadata of all parts; the others only identify
             // themselves.
-            if index > 0 && is_repeated(&key) {
+            if number > 0 && is_repeated(&key) {
                 continue;
             }
-            let text = match &key {
-                DictKey::Str(text) => text.clone(),
-                key => key.to_string().into(),
-            };
-            let listed = self.places.and_then(|places| places.get_key_value(&text));
-            let place = listed.map_or(NONE, |(_, place)| *place);
-            let key = match (key, listed) {
-                // One text is enough for the key and the index: a set may have half a million.
-                (DictKey::Str(_), Some((listed, _))) => DictKey::Str(listed.clone()),
-                (key, _) => key,
-            };
-            let known = match place {
-                NONE => self.by_key.get(&text).copied(),
-                place => self.placed.get(place as usize).copied().filter(|at| *at != NONE),
-            };
-            let entry = JoinedEntry { key, id, part: index, place };
-            match known {
-                None => self.insert(text, entry),
-                Some(at) => self.twice(&text, at as usize, entry, owner(place)),
+            let entry = JoinedEntry { key, id, part: number };
+            match self.listed.and_then(|listed| listed.get_index(place as usize)) {
+                Some((text, _)) => self.place(place, text, entry, &owner),
+                None => self.add_other(entry),
             }
         }
         Ok(())
     }
 
-    /// Adds an entry whose key is new.
-    fn insert(&mut self, key: Text, entry: JoinedEntry) {
-        let at = self.entries.len() as u32;
-        match self.placed.get_mut(entry.place as usize) {
-            Some(placed) => *placed = at,
-            None => {
-                self.by_key.insert(key, at);
-            }
+    /// Adds an entry whose key is at a place of the index.
+    fn place<'o>(
+        &mut self,
+        place: u32,
+        text: &Text,
+        mut entry: JoinedEntry,
+        owner: impl Fn(u32) -> Option<&'o str>,
+    ) {
+        // One text is enough for the key and the index: a set may have half a million.
+        if let DictKey::Str(key) = &mut entry.key {
+            *key = text.clone();
         }
-        self.entries.push(entry);
+        let known = self.placed.get(place as usize).and_then(|known| Some(known.as_ref()?.part));
+        let is_kept = known.is_some_and(|known| !self.twice(text, known, entry.part, owner(place)));
+        if let Some(slot) = self.placed.get_mut(place as usize).filter(|_| !is_kept) {
+            *slot = Some(entry);
+        }
     }
 
-    fn twice(&mut self, key: &Text, at: usize, entry: JoinedEntry, owner: Option<&str>) {
-        let Some(old) = self.entries.get_mut(at) else { return };
-        let (one, other) = (&self.names[old.part], &self.names[entry.part]);
+    /// Adds an entry whose key is not in the index.
+    fn add_other(&mut self, entry: JoinedEntry) {
+        let text = match &entry.key {
+            DictKey::Str(text) => text.clone(),
+            key => key.to_string().into(),
+        };
+        let known = self.by_key.get(&text).and_then(|at| self.others.get(*at as usize));
+        match known.map(|known| known.part) {
+            Some(known) => drop(self.twice(&text, known, entry.part, None)),
+            None => {
+                self.by_key.insert(text, self.others.len() as u32);
+                self.others.push(entry);
+            }
+        }
+    }
+
+    /// Adds the finding about a key that two files hold. Returns whether the value in the file `new`
+    /// replaces that in `old`, because `owner` is its name.
+    fn twice(&mut self, key: &Text, old: u32, new: u32, owner: Option<&str>) -> bool {
+        let (one, other) = (self.name(old), self.name(new));
         let belongs = owner == Some(other);
         let kept = if belongs { other } else { one };
         let finding = match belongs || owner == Some(one) {
@@ -182,9 +212,12 @@ impl<'a> Join<'a> {
         if self.twice <= MAX_DUPLICATES {
             self.findings.push(finding);
         }
-        if belongs {
-            *old = entry;
-        }
+        belongs
+    }
+
+    /// Returns the name of the file with a number.
+    fn name(&self, part: u32) -> &str {
+        self.names.get(part as usize).map_or("", String::as_str)
     }
 
     /// Adds a finding of one file. A finding that several files have is added once.
@@ -209,8 +242,8 @@ impl<'a> Join<'a> {
 
     /// Returns the name of the file that holds the key at a place of the index.
     pub(super) fn file_at(&self, place: usize) -> Option<&str> {
-        let entry = self.entries.get(*self.placed.get(place)? as usize)?;
-        Some(self.names.get(entry.part).map_or("", String::as_str))
+        let entry = self.placed.get(place)?.as_ref()?;
+        Some(self.name(entry.part))
     }
 
     /// Adds a tensor that is known only by its key, at a place of the index, and by the reason why it
@@ -219,9 +252,9 @@ impl<'a> Join<'a> {
         let tensor = Tensor::new(self.unknown.clone(), vec![0], Layout::Missing(why));
         let tensor = self.builder.push_tensor(tensor)?;
         let id = self.builder.push(Value::Tensor(tensor))?;
-        let (part, place) = (usize::MAX, u32::try_from(place).unwrap_or(NONE));
-        let entry = JoinedEntry { key: DictKey::Str(key.clone()), id, part, place };
-        self.insert(key, entry);
+        if let Some(slot) = self.placed.get_mut(place) {
+            *slot = Some(JoinedEntry { key: DictKey::Str(key), id, part: NOWHERE });
+        }
         Ok(())
     }
 
@@ -229,29 +262,22 @@ impl<'a> Join<'a> {
         self.findings.insert(0, finding);
     }
 
-    /// Sorts the entries by the places of their keys in the index; others come last.
-    pub(super) fn order(&mut self) {
-        if !self.entries.is_sorted_by_key(|entry| entry.place) {
-            order::by_key(&mut self.entries, |entry| entry.place);
-        }
-        // The positions in them are no longer valid.
-        self.placed.clear();
-        self.by_key.clear();
-    }
-
     /// Returns the keys of tensors that are not in the index. Tied names and plain values may be
     /// absent from an index.
-    pub(super) fn unlisted(&self) -> Vec<&Text> {
-        let is_tensor = |at: &u32| {
-            let entry = self.entries.get(*at as usize);
-            let value = entry.and_then(|entry| self.builder.value(entry.id));
-            matches!(value, Some(Value::Tensor(_) | Value::Array(_)))
+    pub(super) fn unlisted(&self) -> Vec<String> {
+        let is_tensor = |entry: &&JoinedEntry| {
+            matches!(self.builder.value(entry.id), Some(Value::Tensor(_) | Value::Array(_)))
         };
-        let tensors = self.by_key.iter().filter(|(_, at)| is_tensor(at));
-        tensors.map(|(key, _)| key).collect()
+        self.others.iter().filter(is_tensor).map(|entry| entry.key.to_string()).collect()
     }
 
-    /// Returns the joined checkpoint, or `None` if nothing was added.
+    /// Returns whether two files hold one key.
+    pub(super) fn has_twice(&self) -> bool {
+        self.twice > 0
+    }
+
+    /// Returns the joined checkpoint, or `None` if nothing was added. Its keys are in the order of the
+    /// index, and then in that of the files.
     pub(super) fn finish(
         mut self,
         facts: Vec<(String, String)>,
@@ -263,7 +289,8 @@ impl<'a> Join<'a> {
             let title = format!("{more} more keys are in two shards");
             self.findings.push(Finding::new(Grade::Damage, title));
         }
-        let entries = self.entries.into_iter().map(|entry| (entry.key, entry.id)).collect();
+        let entries = self.placed.into_iter().flatten().chain(self.others);
+        let entries = entries.map(|entry| (entry.key, entry.id)).collect();
         let root = self.builder.push(Value::Dict(Dict { class: self.class, entries }))?;
         if let Some(attributes) = self.attributes {
             self.builder.set_attributes(root, attributes);

@@ -7,7 +7,7 @@ use statelens_checkpoint::{
     order, try_alloc,
 };
 
-use super::join::Join;
+use super::join::{Join, ListedKeys};
 use crate::joined::UnreadFiles;
 use crate::paths::{base, folder};
 
@@ -16,10 +16,8 @@ pub(super) struct ShardIndex {
     pub(super) name: String,
     /// File names of the shards, sorted.
     pub(super) shards: Vec<String>,
-    /// Keys in the order of the index, each with the index of its shard.
-    pub(super) order: Vec<(Text, u32)>,
-    /// The places of keys in `order`.
-    pub(super) places: HashMap<Text, u32>,
+    /// The keys in their order, each with the place of its shard.
+    pub(super) keys: ListedKeys,
     /// The size of the tensors in bytes, as the index says.
     size: Option<u64>,
     pub(super) facts: Vec<(String, String)>,
@@ -42,8 +40,7 @@ impl ShardIndex {
         let mut index = Self {
             name: files.name(id).to_owned(),
             shards: Vec::new(),
-            order: Vec::new(),
-            places: HashMap::new(),
+            keys: ListedKeys::default(),
             size: None,
             facts: Vec::new(),
         };
@@ -69,8 +66,7 @@ impl ShardIndex {
             return Ok(false);
         }
         if keyed {
-            // A map that grows hashes all of its keys again.
-            try_alloc::make_room_in_map(&mut self.places, text.len() / BYTES_PER_KEY)?;
+            self.make_room(text.len() / BYTES_PER_KEY)?;
         }
         let (mut first, mut is_index) = (true, false);
         parser.object().map_err(cut)?;
@@ -78,8 +74,7 @@ impl ShardIndex {
             // As in Python, the last of two entries with one name counts.
             if name == *"weight_map" {
                 is_index = parser.at_object();
-                self.order.clear();
-                self.places.clear();
+                self.keys.clear();
                 self.shards.clear();
             }
             match name.as_str() {
@@ -104,9 +99,9 @@ impl ShardIndex {
         top: &str,
         cut: impl Fn(Error) -> Error,
     ) -> Result<()> {
-        // The names of the files in the order in which they appear, and the last one.
-        let mut numbers: HashMap<Text, u32> = HashMap::new();
-        let mut last: Option<(Text, u32)> = None;
+        // The numbers of files by their names as written, and the last one.
+        let mut numbers: HashMap<&[u8], u32> = HashMap::new();
+        let mut last: Option<(&[u8], u32)> = None;
         let mut first = true;
         parser.object().map_err(&cut)?;
         while let Some(key) = parser.entry(&mut first).map_err(&cut)? {
@@ -114,27 +109,23 @@ impl ShardIndex {
             if !parser.at_text() {
                 return Err(unnamed());
             }
-            let name = parser.text().map_err(&cut)?;
-            let number = match &last {
-                Some((known, number)) if *known == name => *number,
-                _ => {
-                    let file = name.as_str().ok_or_else(unnamed)?;
-                    let number = *numbers.entry(name.clone()).or_insert_with(|| {
-                        self.shards
-                            .push(format!("{top}{}", file.strip_prefix("./").unwrap_or(file)));
-                        self.shards.len() as u32 - 1
-                    });
-                    last = Some((name, number));
+            let raw = parser.raw_text().map_err(&cut)?;
+            let known = last.filter(|(last, _)| *last == raw).map(|(_, number)| number);
+            let number = match known.or_else(|| numbers.get(raw).copied()) {
+                Some(number) => number,
+                None => {
+                    let name = Parser::lenient(raw).text().map_err(&cut)?;
+                    self.shards.push(file_name(&name, top).ok_or_else(unnamed)?);
+                    let number = self.shards.len() as u32 - 1;
+                    try_alloc::insert(&mut numbers, raw, number)?;
                     number
                 }
             };
-            match self.places.get(&key) {
-                Some(place) => self.order[*place as usize].1 = number,
-                None => {
-                    try_alloc::insert(&mut self.places, key.clone(), self.order.len() as u32)?;
-                    try_alloc::push(&mut self.order, (key, number))?;
-                }
+            last = Some((raw, number));
+            if self.keys.len() == self.keys.capacity() {
+                self.make_room(self.keys.len().max(1))?;
             }
+            self.keys.insert(key, number);
         }
         // `./a` and `a` are one file.
         let mut sorted = self.shards.clone();
@@ -142,10 +133,18 @@ impl ShardIndex {
         sorted.dedup();
         let place = |name: &String| sorted.binary_search(name).unwrap_or(0) as u32;
         let places: Vec<u32> = self.shards.iter().map(place).collect();
-        for (_, number) in &mut self.order {
+        for number in self.keys.values_mut() {
             *number = places.get(*number as usize).copied().unwrap_or(0);
         }
         self.shards = sorted;
+        Ok(())
+    }
+
+    /// Makes room for keys.
+    fn make_room(&mut self, more: usize) -> Result<()> {
+        let bytes = (self.keys.len() + more).saturating_mul(BYTES_OF_KEY);
+        try_alloc::ahead(bytes as u64)?;
+        self.keys.reserve(more);
         Ok(())
     }
 
@@ -161,8 +160,8 @@ impl ShardIndex {
                 continue;
             }
             let name = Parser::lenient(raw).text()?;
-            let file = name.as_str().ok_or_else(|| Error::damaged("a file without a name"))?;
-            self.shards.push(format!("{top}{}", file.strip_prefix("./").unwrap_or(file)));
+            let name = file_name(&name, top);
+            self.shards.push(name.ok_or_else(|| Error::damaged("a file without a name"))?);
         }
         self.shards.sort();
         self.shards.dedup();
@@ -180,8 +179,14 @@ impl ShardIndex {
         }
     }
 
-    /// Returns the finding about an index with another size than that of the tensors.
-    pub(super) fn other_size(&self, joined: &Checkpoint) -> Option<Finding> {
+    /// Returns the finding about an index with another size than that of the tensors. `has_hidden`
+    /// says that some tensors are not shown, since another file holds their keys, too.
+    pub(super) fn other_size(&self, joined: &Checkpoint, has_hidden: bool) -> Option<Finding> {
+        let said = self.size?;
+        // As most are; this is faster than to visit all leaves.
+        if !has_hidden && said == joined.unfolded().tensor_bytes {
+            return None;
+        }
         let mut seen = vec![false; joined.tensors().len()];
         let shown = joined.leaf_ids().filter_map(|id| {
             let (id, tensor) = joined.tensor_of(id)?;
@@ -189,12 +194,14 @@ impl ShardIndex {
             tensor.nbytes().filter(|_| is_new)
         });
         let size = shown.fold(0, u64::saturating_add);
-        let said = self.size.filter(|said| *said != size && size > 0)?;
-        Some(Finding::new(Grade::Note, "The index has a wrong `total_size`").detail(format!(
-            "It says {} bytes, and the tensors take {}. Libraries use it only to plan memory.",
-            grouped(said),
-            grouped(size)
-        )))
+        let is_wrong = said != size && size > 0;
+        is_wrong.then(|| {
+            Finding::new(Grade::Note, "The index has a wrong `total_size`").detail(format!(
+                "It says {} bytes, and the tensors take {}. Libraries use it only to plan memory.",
+                grouped(said),
+                grouped(size)
+            ))
+        })
     }
 
     /// Returns the finding about a file next to the index that has the name of the whole model.
@@ -227,7 +234,7 @@ impl ShardIndex {
     ) -> Result<()> {
         let is_unread = |id: &Option<FileId>| id.is_some_and(|id| unread.has(id));
         let (mut lost, mut misplaced): (Vec<String>, Vec<String>) = Default::default();
-        let mut extra: Vec<String> = join.unlisted().iter().map(|key| key.to_string()).collect();
+        let mut extra = join.unlisted();
         order::natural(&mut extra);
         let why = |(name, id): &(String, Option<FileId>)| -> Text {
             match id {
@@ -237,7 +244,7 @@ impl ShardIndex {
             }
         };
         let reasons: Vec<Text> = shards.iter().map(why).collect();
-        for (place, (key, at)) in self.order.iter().enumerate() {
+        for (place, (key, at)) in self.keys.iter().enumerate() {
             let at = *at as usize;
             if let Some(name) = join.file_at(place) {
                 if shards[at].0 != name {
@@ -278,6 +285,12 @@ impl ShardIndex {
     }
 }
 
+/// Returns the name of a file in an index in the folder `top`; `None` if it is not Unicode.
+fn file_name(name: &Text, top: &str) -> Option<String> {
+    let name = name.as_str()?;
+    Some(format!("{top}{}", name.strip_prefix("./").unwrap_or(name)))
+}
+
 /// Returns whether a name is that of an index: `model.safetensors.index.json`, or
 /// `model.safetensors.index.fp16.json` for a variant.
 pub(super) fn is_index(name: &str) -> bool {
@@ -298,6 +311,9 @@ pub(super) fn check_count(count: u64, limits: &Limits) -> Result<()> {
 
 /// The limit on shards is that on the members of an archive divided by this number.
 const MEMBERS_PER_SHARD: u64 = 40;
+
+/// Bytes of memory for each key: an entry, and up to four slots of the table.
+const BYTES_OF_KEY: usize = size_of::<(u64, Text, u32)>() + 4 * size_of::<usize>();
 
 /// Bytes of an index for each key: about as few as an entry with a short key has.
 const BYTES_PER_KEY: usize = 80;

@@ -14,7 +14,7 @@ use statelens_checkpoint::{
     Result, capitalised, in_order, listed, order,
 };
 
-use super::join::Join;
+use super::join::{Join, places_of};
 use super::shard_index::{ShardIndex, check_count, index_stem, is_index};
 use super::{CheckpointFiles, UnclaimedNames};
 use crate::gguf::{SplitPart, check_set};
@@ -126,7 +126,7 @@ impl Sharded {
         let there = self.shards.iter().filter_map(|(_, id)| *id);
         let size = there.fold(0u64, |sum, id| sum.saturating_add(files.len(id)));
         let index = self.index.as_ref();
-        let mut join = Join::new(&limits.fitted(size), index.map(|index| &index.places));
+        let mut join = Join::new(&limits.fitted(size), index.map(|index| &index.keys));
         let mut parts = Vec::new();
         let there: Vec<(usize, &str, FileId)> = (0..)
             .zip(&self.shards)
@@ -134,17 +134,24 @@ impl Sharded {
             .collect();
         let open = |number: usize, progress: &mut dyn Progress| {
             let id = there[number].2;
-            of_content(files, id, crate::open_one(files.opened_at(id), limits, progress))
+            let part = crate::open_one(files.opened_at(id), limits, progress);
+            let part = match of_content(files, id, part)? {
+                Ok(part) => part,
+                Err(error) => return Ok(Err(error)),
+            };
+            // Looked up here, on several threads.
+            let places = index.map_or_else(Vec::new, |index| places_of(&part, &index.keys));
+            Ok(Ok((part, places)))
         };
         // The name of the file in which the index has the key at this place.
         let owner = |place: u32| {
-            let (_, shard) = index?.order.get(place as usize)?;
+            let (_, shard) = index?.keys.get_index(place as usize)?;
             Some(self.shards.get(*shard as usize)?.0.as_str())
         };
         let mut unread = UnreadFiles::default();
         in_order(files.workers(), there.len(), progress, open, |number, part| {
             let (at, name, id) = there[number];
-            let part = match part {
+            let (part, places) = match part {
                 Ok(part) => part,
                 Err(error) => {
                     unread.add(id, error);
@@ -152,7 +159,7 @@ impl Sharded {
                 }
             };
             parts.extend(SplitPart::of(&part).map(|part| (name, at, part)));
-            join.add(name, part, owner)
+            join.add(name, part, places, owner)
         })?;
         if let Some(error) = unread.first().filter(|_| join.is_empty()) {
             return Err(error.clone());
@@ -170,15 +177,15 @@ impl Sharded {
         }
         let mut facts = vec![("Shards".to_owned(), self.shards.len().to_string())];
         if let Some(index) = &self.index {
-            join.order();
             facts.push(("Index".into(), index.name.clone()));
             facts.extend(index.facts.iter().cloned());
         }
+        let has_hidden = join.has_twice();
         let joined = join.finish(facts, files.clone())?;
         let mut joined = joined.ok_or_else(|| Error::damaged("none of the shards was found"))?;
         if let Some(index) = &self.index {
             let is_whole = missing.is_empty() && unread.first().is_none();
-            joined.findings.extend(index.other_size(&joined).filter(|_| is_whole));
+            joined.findings.extend(index.other_size(&joined, has_hidden).filter(|_| is_whole));
             joined.findings.extend(index.single_file(files));
         }
         Ok(joined)
