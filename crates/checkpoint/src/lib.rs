@@ -95,4 +95,4 @@ pub use value::{
     TupleClass, Value,
 };
 pub use visible::{is_hidden, visible};
-pub use workers::{OneThread, Workers, in_order};
+pub use workers::{OneThread, Workers, both, in_order};

@@ -1,7 +1,7 @@
 //! Threads, which only the programs have.
 
 use std::fmt::Debug;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use crate::{Progress, Result, Unwatched};
 
@@ -74,8 +74,24 @@ pub fn in_order<T: Send>(
     workers.in_order(count, progress, &make, &mut take)
 }
 
+/// Returns the results of two functions that run at the same time if there are several threads.
+pub fn both<A: Send + Sync, B: Send + Sync>(
+    workers: &dyn Workers,
+    one: impl Fn() -> A + Sync,
+    other: impl Fn() -> B + Sync,
+) -> (A, B) {
+    let (first, second) = (OnceLock::new(), OnceLock::new());
+    workers.each(2, &|part| match part {
+        0 => drop(first.set(one())),
+        _ => drop(second.set(other())),
+    });
+    (first.into_inner().unwrap_or_else(one), second.into_inner().unwrap_or_else(other))
+}
+
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::*;
     use crate::Error;
 
@@ -90,6 +106,14 @@ mod tests {
         fn each(&self, parts: usize, part: &(dyn Fn(usize) + Sync)) {
             (0..parts).for_each(part);
         }
+    }
+
+    #[test]
+    fn two_functions_run_once_each() {
+        let count = AtomicUsize::new(0);
+        let next = || count.fetch_add(1, Ordering::Relaxed);
+        let results = both(&Two, next, || next() + 10);
+        assert_eq!((results, count.into_inner()), ((0, 11), 2));
     }
 
     #[test]

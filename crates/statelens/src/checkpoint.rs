@@ -13,7 +13,7 @@ use statelens_compare::verify::{
 };
 use statelens_convert::CastRule;
 use statelens_describe::info::MAX_DESCRIBED;
-use statelens_describe::model::{Config, Model, parameters_of};
+use statelens_describe::model::{Config, Model, summarised};
 use statelens_describe::share::{Measuring, Outline};
 use statelens_describe::{CheckpointSummary, Info, ManifestWriter, Unread};
 use statelens_quantised::QuantisedWeight;
@@ -401,8 +401,7 @@ impl Checkpoint {
         // Memory per leaf for the list, its description and its split key.
         self.inner.room(if describes { 1_500 } else { 750 })?;
         if !describes {
-            let summary = CheckpointSummary::of(&self.inner);
-            let parameters = parameters_of(&self.inner, &summary, config);
+            let (summary, parameters) = summarised(&self.inner, config);
             return Ok(Info::new(&self.inner, summary, parameters, Model::default()));
         }
         let leaves = self.inner.leaves();

@@ -1,6 +1,6 @@
 //! Counts the parameters of the model.
 
-use statelens_checkpoint::{Checkpoint, Leaf};
+use statelens_checkpoint::{Checkpoint, Leaf, both};
 
 use super::config::Config;
 use super::leaf::{ModelLeaf, flat_leaves, model_leaves};
@@ -9,19 +9,23 @@ use super::{roles, weights};
 use crate::parameters::ParameterCount;
 use crate::summary::CheckpointSummary;
 
-/// Counts the parameters of a checkpoint without a list of its leaves, if it is a flat dict. See
-/// [`parameters`].
-pub fn parameters_of(
+/// Returns the summary of a checkpoint and the number of its parameters, for which a flat dict needs
+/// no list of all leaves. See [`parameters`].
+pub fn summarised(
     checkpoint: &Checkpoint,
-    summary: &CheckpointSummary,
     config: Option<&Config>,
-) -> ParameterCount {
-    let Some(leaves) = flat_leaves(checkpoint) else {
-        return parameters(checkpoint, &checkpoint.leaves(), summary, config);
+) -> (CheckpointSummary, ParameterCount) {
+    let workers = checkpoint.files.workers();
+    let summary = || CheckpointSummary::of(checkpoint);
+    let (summary, leaves) = both(workers, summary, || flat_leaves(checkpoint));
+    let Some(leaves) = leaves else {
+        let parameters = parameters(checkpoint, &checkpoint.leaves(), &summary, config);
+        return (summary, parameters);
     };
     let state = summary.model().map(|(name, _)| name.to_owned());
     let model = parameters_among(&leaves, state.as_deref(), config);
-    ParameterCount { model, all: summary.totals.all.elements, state }
+    let all = summary.totals.all.elements;
+    (summary, ParameterCount { model, all, state })
 }
 
 /// Counts the parameters of a checkpoint; does not read tensors. `leaves` and `summary` are those

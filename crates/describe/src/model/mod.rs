@@ -31,7 +31,7 @@ use statelens_checkpoint::{Checkpoint, Leaf};
 
 pub use config::Config;
 pub(crate) use count::parameters_among;
-pub use count::{parameters, parameters_of};
+pub use count::{parameters, summarised};
 pub(crate) use leaf::ModelLeaf;
 pub use memory::MemoryEstimate;
 pub use packed::Quantised;
