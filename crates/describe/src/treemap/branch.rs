@@ -259,20 +259,24 @@ fn grouped(
 }
 
 /// Returns the lengths of the ranges that names are divided into.
-fn range_lengths(names: &[&str]) -> Vec<usize> {
+fn range_lengths<'a>(names: &[&'a str]) -> Vec<usize> {
     let common = names.iter().fold(names.first().copied().unwrap_or_default(), |common, name| {
+        // Mostly so, and fast.
+        if name.starts_with(common) {
+            return common;
+        }
         let same = common.chars().zip(name.chars()).take_while(|(one, other)| one == other);
         &common[..same.map(|(letter, _)| letter.len_utf8()).sum()]
     });
-    let word = |name: &&str| {
-        let rest = &name[common.len()..];
-        rest.find(|letter: char| !letter.is_alphabetic()).map_or(rest.len(), |end| end + 1)
+    let rest = |name: &'a str| &name[common.len()..];
+    let word = |name: &'a str| {
+        let end = rest(name).find(|letter: char| !letter.is_alphabetic()).map(|end| end + 1);
+        // Bytes, since the letter after a word may take several.
+        &rest(name).as_bytes()[..end.unwrap_or(rest(name).len())]
     };
-    let same = |one: &&str, other: &&str| {
-        let (one_len, other_len) = (word(one), word(other));
-        one[common.len()..][..one_len] == other[common.len()..][..other_len]
-    };
-    let words: Vec<usize> = names.chunk_by(same).map(<[&str]>::len).collect();
+    let same = |one: &&'a str, other: &&'a str| word(one) == word(other);
+    let words = names.chunk_by(same).take(EACH / 2 + 1);
+    let words: Vec<usize> = words.map(<[&str]>::len).collect();
     if (2..=EACH / 2).contains(&words.len()) {
         return words;
     }

@@ -525,4 +525,17 @@ mod tests {
             map.text()
         );
     }
+
+    #[test]
+    fn names_without_ascii_are_combined() {
+        // The letter after the first word takes three bytes.
+        let name = |at: u64| format!("{}\u{2026}{at}", ["weight", "bias"][(at % 2) as usize]);
+        let mut rows: Vec<LeafSummary> = (0..400).map(|at| tensor(name(at), 8)).collect();
+        rows.sort_by(|one, other| one.key.cmp(&other.key));
+        let map = drawn(&rows, None);
+        check(&map);
+        assert_eq!(map.sums.bytes, 3_200);
+        let outer = map.cells.iter().filter(|cell| cell.parent.is_none());
+        assert_eq!(outer.filter(|cell| cell.sums.bytes == 1_600).count(), 2);
+    }
 }
