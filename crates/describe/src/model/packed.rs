@@ -107,6 +107,9 @@ struct PackedValues<'a> {
     shape: Option<Vec<u64>>,
 }
 
+/// Between the key of a weight and the fields of its state in bitsandbytes.
+const STATE: &str = ".quant_state.";
+
 /// The name of packed values in compressed-tensors.
 const PACKED: &str = "weight_packed";
 
@@ -164,16 +167,22 @@ pub(super) fn unpack<'a>(
                     *place = if *place == NONE { layouts.len() as u32 } else { *place };
                 }
             }
-            if let Some(at) = modules.at(&layout.values.key) {
+            // Mostly in the same module; looking up a name takes longer.
+            let is_it = |part: &&ModulePart<'_>| std::ptr::eq(part.leaf, layout.values);
+            let own = module.parts.iter().find(is_it).map(|part| part.at);
+            if let Some(at) = own.or_else(|| modules.at(&layout.values.key)) {
                 places[at] = layouts.len() as u32;
             }
             layouts.push(layout.counted_in(&mut sums));
         }
     }
     for (at, stored) in all.iter().enumerate().filter(|_| packed) {
-        let weight = match stored.leaf.key.split_once(".quant_state.") {
+        let key = &*stored.leaf.key;
+        // `contains` is much faster than `split_once`, and few keys have it.
+        let of_state = key.contains(STATE).then(|| key.split_once(STATE)).flatten();
+        let weight = match of_state {
             Some((weight, _)) => modules.at(weight),
-            None => fields::codes_of_layer(&stored.leaf.key, &modules),
+            None => fields::codes_of_layer(key, &modules),
         };
         if let Some(layout) = weight.map(|at| places[at]).filter(|layout| *layout != NONE) {
             places[at] = layout;

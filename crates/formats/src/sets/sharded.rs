@@ -394,10 +394,8 @@ pub(super) fn below(files: &FileSet) -> Vec<String> {
     });
     let mut found = BTreeSet::new();
     for (id, _) in indexes.take(MAX_INDEXES) {
-        let len = files.len(id);
         // Few indexes name folders, and this is faster than parsing them.
-        let text = files.read_vec(id, 0, len.min(files.limits().structure)).unwrap_or_default();
-        if !text.contains(&b'/') {
+        if !has_slash(files, id).unwrap_or(false) {
             continue;
         }
         let shards = ShardIndex::shards(files, id, files.limits());
@@ -406,6 +404,25 @@ pub(super) fn below(files: &FileSet) -> Vec<String> {
     }
     found.into_iter().collect()
 }
+
+/// Returns whether a file has a slash. Takes no memory for its content.
+fn has_slash(files: &FileSet, id: FileId) -> Result<bool> {
+    let mut buffer = vec![0; SEARCHED];
+    let (mut at, end) = (0, files.len(id).min(files.limits().structure));
+    while at < end {
+        let len = (end - at).min(SEARCHED as u64);
+        let piece = &mut buffer[..len as usize];
+        files.read(id, at, piece)?;
+        if memchr::memchr(b'/', piece).is_some() {
+            return Ok(true);
+        }
+        at += len;
+    }
+    Ok(false)
+}
+
+/// Bytes of an index that are searched at once.
+const SEARCHED: usize = 1 << 20;
 
 /// Returns the shards in an index that are numbered under its name in its own folder, as the
 /// Hugging Face libraries and Statelens write them: `STEM-00001-of-00003.EXTENSION` in
