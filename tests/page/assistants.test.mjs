@@ -6,7 +6,7 @@ import { closeSync, mkdtempSync, openSync, readFileSync, rmSync, statSync, write
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
-import { choosing, command, inWorker, launch, withPage } from "./harness.mjs";
+import { choosing, command, inWorker, launch, withPage, withSlowPage } from "./harness.mjs";
 import { denseCheckpoint, sparseCheckpoint } from "./make.mjs";
 
 let browser;
@@ -153,7 +153,8 @@ test("progress is shown before the first large tensor is read", async () => {
 });
 
 test("a scan that is stopped keeps what was read, and can go on", async () => {
-  await withPage(browser, async (page) => {
+  // Slow enough to be stopped on a busy machine.
+  await withSlowPage(browser, { streams: [400] }, async (page) => {
     await page.setInputFiles("#choose-files", second);
     await page.waitForSelector("#work .row");
     await page.click("#scan");

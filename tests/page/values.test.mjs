@@ -361,7 +361,7 @@ for (const colorScheme of ["light", "dark"]) {
         put("model.layers.5.attn.weight", 17, [NaN]);
         put("model.layers.9.attn.weight", 0, spread(0.3, 256));
       });
-      const large = make("axe-large.safetensors", { "a.weight": [40_000, 20_000] }, () => {});
+      const large = make("axe-large.safetensors", { "a.weight": [400_000, 20_000] }, () => {});
       await withPage(
         browser,
         async (page) => {
