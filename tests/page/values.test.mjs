@@ -375,6 +375,7 @@ for (const colorScheme of ["light", "dark"]) {
           await page.waitForSelector(small ? ".scan-small" : "#scanning");
           await check("scanning");
           await page.click(small ? ".scan-small" : "#scan-stop");
+          await (small ? page.locator(".scan-small", { hasText: "Read the rest" }) : page.locator("#scanned")).waitFor();
           await page.setInputFiles("#choose-files", path);
           await page.waitForSelector('#work[data-name="axe.safetensors"]');
           await page.click(small ? ".scan-small" : "#scan");
