@@ -45,6 +45,9 @@ impl Workers for OneThread {
     }
 }
 
+/// The page has no threads: known to the compiler, this leaves out code for them.
+const HAS_THREADS: bool = !cfg!(target_family = "wasm");
+
 /// Calls `make` with each number below `count` on all threads, and `then` with the results in order,
 /// on this thread, while later ones are made. Holds few results at a time. Fails with the first error
 /// in that order; a cancelled job ends between calls.
@@ -55,7 +58,7 @@ pub fn in_order<T: Send>(
     make: impl Fn(usize, &mut dyn Progress) -> Result<T> + Sync,
     mut then: impl FnMut(usize, T) -> Result<()>,
 ) -> Result<()> {
-    if workers.count() < 2 || count < 2 {
+    if !HAS_THREADS || workers.count() < 2 || count < 2 {
         return (0..count).try_for_each(|at| then(at, make(at, progress)?));
     }
     let made: Vec<Mutex<Option<Result<T>>>> = (0..count).map(|_| Mutex::new(None)).collect();
@@ -80,6 +83,9 @@ pub fn both<A: Send + Sync, B: Send + Sync>(
     one: impl Fn() -> A + Sync,
     other: impl Fn() -> B + Sync,
 ) -> (A, B) {
+    if !HAS_THREADS {
+        return (one(), other());
+    }
     let (first, second) = (OnceLock::new(), OnceLock::new());
     workers.each(2, &|part| match part {
         0 => drop(first.set(one())),
