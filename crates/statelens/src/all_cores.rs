@@ -28,7 +28,22 @@ impl Workers for AllCores {
         make: &(dyn Fn(usize) + Sync),
         take: &mut dyn FnMut(usize) -> Result<()>,
     ) -> Result<()> {
-        in_order(self.count(), count, progress, make, take)
+        let has_begun = AtomicBool::new(false);
+        let made = |at, _: &mut _, _: &mut dyn Progress| {
+            has_begun.store(true, Ordering::Relaxed);
+            make(at);
+            at
+        };
+        let mut watch = Cancelling(progress);
+        let parts = 0..count;
+        let ended = parallel::in_order(parts, self.count(), |_| FILE, made, &mut watch, &mut *take);
+        match ended {
+            // The system refuses a thread.
+            Err(_) if !has_begun.load(Ordering::Relaxed) => {
+                OneThread.in_order(count, progress, make, take)
+            }
+            ended => ended,
+        }
     }
 }
 
@@ -45,16 +60,6 @@ impl Workers for Requests {
 
     fn each(&self, parts: usize, part: &(dyn Fn(usize) + Sync)) {
         on_threads(self.count(), parts, part);
-    }
-
-    fn in_order(
-        &self,
-        count: usize,
-        progress: &mut dyn Progress,
-        make: &(dyn Fn(usize) + Sync),
-        take: &mut dyn FnMut(usize) -> Result<()>,
-    ) -> Result<()> {
-        in_order(self.count(), count, progress, make, take)
     }
 }
 
@@ -81,30 +86,6 @@ fn on_threads(threads: usize, parts: usize, part: &(dyn Fn(usize) + Sync)) {
 
 /// The size of a file that is opened, as parts of a job are counted: files are not grouped.
 const FILE: u64 = 1 << 20;
-
-fn in_order(
-    threads: usize,
-    count: usize,
-    progress: &mut dyn Progress,
-    make: &(dyn Fn(usize) + Sync),
-    take: &mut dyn FnMut(usize) -> Result<()>,
-) -> Result<()> {
-    let has_begun = AtomicBool::new(false);
-    let made = |at, _: &mut _, _: &mut dyn Progress| {
-        has_begun.store(true, Ordering::Relaxed);
-        make(at);
-        at
-    };
-    let mut watch = Cancelling(progress);
-    let ended = parallel::in_order(0..count, threads, |_| FILE, made, &mut watch, &mut *take);
-    match ended {
-        // The system refuses a thread.
-        Err(_) if !has_begun.load(Ordering::Relaxed) => {
-            OneThread.in_order(count, progress, make, take)
-        }
-        ended => ended,
-    }
-}
 
 /// Asks whether to continue, without a number: files are not bytes.
 struct Cancelling<'a>(&'a mut dyn Progress);
